@@ -1,0 +1,1 @@
+"""Real small trainings, healthy and broken, behind `scalescope demo`."""

@@ -1,0 +1,1 @@
+"""What every figure rests on: the formats, exponent histograms, and how tensors are measured."""

@@ -1,0 +1,134 @@
+"""Histograms as bytes: trimmed to the exponents in use, byte-shuffled, zstd level 1.
+
+Used on the wire and in the store. Decoding is bounded: the size that a zstd frame states is checked against
+the size that the header implies *before* anything is decompressed, and a frame that states none is refused
+(a 33 kB frame can hold a gigabyte, and zstandard's ``max_output_size`` is ignored when a size is stated).
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from scalescope.numerics.exponents import BINS, MIN_EXPONENT, Histograms
+
+# A model of 20,000 tensors with every exponent in use, eight bytes wide, is 41 MB.
+MAX_BODY_BYTES = 64 * 1024 * 1024
+MAX_ROWS = 20_000
+
+_COLUMNS_OF_COUNTS = 3
+_COLUMNS_OF_VALUES = 2
+
+
+class PackedHistograms(msgspec.Struct, array_like=True, frozen=True):
+    """A :class:`Histograms` table in transit.
+
+    Attributes:
+        rows: number of tensors.
+        low: exponent of the first kept column; the columns outside are zero.
+        bins: number of kept columns.
+        width: bytes of one count, 1, 2, 4 or 8.
+        body: zstd of counts [rows, bins], then zero, inf, nan as uint64 [rows], then amax and sum of squares
+            as float64 [rows]; each part byte-shuffled, little-endian.
+    """
+
+    rows: int
+    low: int
+    bins: int
+    width: int
+    body: bytes
+
+
+class PackedError(ValueError):
+    """Bytes that are not a histogram table this version reads; the message says what is wrong."""
+
+
+def pack(table: Histograms) -> PackedHistograms:
+    used = np.flatnonzero(table.counts.any(axis=0))
+    first, end = (int(used[0]), int(used[-1]) + 1) if used.size else (0, 0)
+    counts = table.counts[:, first:end]
+    width = _width_for(int(counts.max(initial=0)))
+    whole = np.stack([table.zero, table.inf, table.nan]).astype("<u8")
+    real = np.stack([table.amax, table.sum_squares]).astype("<f8")
+    raw = _shuffled(counts.astype(f"<u{width}")) + _shuffled(whole) + _shuffled(real)
+    body = zstandard.ZstdCompressor(level=1).compress(raw)
+    return PackedHistograms(table.rows, first + MIN_EXPONENT, end - first, width, body)
+
+
+def unpack(packed: PackedHistograms) -> Histograms:
+    """The table that was packed.
+
+    Raises:
+        PackedError: if the header is out of bounds, or the body is not exactly what the header implies.
+    """
+    parts = _part_sizes(packed)
+    raw = decompress(packed.body, expected=sum(parts))
+    kept, whole, real = np.split(np.frombuffer(raw, np.uint8), np.cumsum(parts)[:-1])
+    counts = np.zeros((packed.rows, BINS), np.int64)
+    first = packed.low - MIN_EXPONENT
+    counts[:, first : first + packed.bins] = _unshuffled(kept, f"<u{packed.width}", (packed.rows, packed.bins))
+    zero, inf, nan = _unshuffled(whole, "<i8", (_COLUMNS_OF_COUNTS, packed.rows))
+    amax, squares = _unshuffled(real, "<f8", (_COLUMNS_OF_VALUES, packed.rows))
+    table = Histograms(counts, zero, inf, nan, amax, squares)
+    _check_values(table)
+    return table
+
+
+def decompress(body: bytes, *, expected: int) -> bytes:
+    """The content of one zstd frame that states it is ``expected`` bytes long.
+
+    Raises:
+        PackedError: if the frame states another size or none, is longer than stated, or is damaged.
+    """
+    try:
+        stated = zstandard.get_frame_parameters(body).content_size
+        if stated != expected or expected > MAX_BODY_BYTES:
+            raise PackedError(f"expected a zstd frame that states {expected} bytes, got one that states {stated}")
+        return zstandard.ZstdDecompressor().decompress(body) if expected else b""
+    except zstandard.ZstdError as error:
+        raise PackedError(f"the zstd frame is damaged: {error}") from error
+
+
+def _part_sizes(packed: PackedHistograms) -> list[int]:
+    fits = (
+        0 <= packed.rows <= MAX_ROWS
+        and packed.bins >= 0
+        and packed.width in (1, 2, 4, 8)
+        and packed.low >= MIN_EXPONENT
+        and packed.low + packed.bins <= MIN_EXPONENT + BINS
+    )
+    if not fits:
+        raise PackedError(
+            f"expected at most {MAX_ROWS} rows and exponents within [-126, 127], "
+            f"got rows={packed.rows} low={packed.low} bins={packed.bins} width={packed.width}"
+        )
+    return [
+        packed.rows * packed.bins * packed.width,
+        _COLUMNS_OF_COUNTS * packed.rows * 8,
+        _COLUMNS_OF_VALUES * packed.rows * 8,
+    ]
+
+
+def _check_values(table: Histograms) -> None:
+    classes = (table.counts, table.zero, table.inf, table.nan)
+    counts_fit = all(column.min(initial=0) >= 0 for column in classes)
+    values_fit = np.isfinite(table.amax).all() and not np.isnan(table.sum_squares).any()
+    if not (counts_fit and values_fit and table.amax.min(initial=0) >= 0):
+        raise PackedError("expected counts of at least 0 and finite amax, got a negative or non-finite value")
+
+
+def _width_for(largest: int) -> int:
+    return next(width for width in (1, 2, 4, 8) if largest < 1 << (8 * width))
+
+
+def _shuffled(values: NDArray[np.generic]) -> bytes:
+    """All first bytes, then all second bytes, ...: neighbours of one weight compress well together."""
+    plain = np.ascontiguousarray(values).view(np.uint8).reshape(-1, values.dtype.itemsize)
+    return plain.T.tobytes()
+
+
+def _unshuffled(raw: NDArray[np.uint8], dtype: str, shape: tuple[int, ...]) -> NDArray[np.generic]:
+    size = np.dtype(dtype).itemsize
+    return np.ascontiguousarray(raw.reshape(size, -1).T).view(dtype).reshape(shape)

@@ -1,0 +1,1 @@
+"""Where the hook listens: one file for each thing that is listened to."""

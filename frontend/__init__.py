@@ -1,0 +1,1 @@
+"""The pages' files, served as written; read through importlib.resources."""

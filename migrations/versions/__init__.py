@@ -1,0 +1,1 @@
+"""The revisions, oldest first: m0001_..., m0002_..."""

@@ -1,0 +1,1 @@
+"""The service: takes telemetry in, keeps it, judges it, shows it."""

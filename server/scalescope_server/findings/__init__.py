@@ -1,0 +1,1 @@
+"""Named causes: pure functions from recorded telemetry to findings with evidence."""

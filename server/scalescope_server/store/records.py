@@ -1,0 +1,195 @@
+"""The words that the store and the rooms above it share: what goes in, and what comes out.
+
+Plain frozen structs, no SQL. Times are seconds since the epoch (float). A ``None`` value with a flag beside
+it is how NaN and infinity are told from absence; nothing here holds a NaN that an answer would have to hide.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NewType
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+from scalescope.numerics.exponents import Histograms
+from scalescope.wire import Hello, Record
+
+RunId = NewType("RunId", str)
+RunState = Literal["running", "finished", "crashed", "silent"]
+Severity = Literal["info", "warning", "critical", "fatal"]
+
+
+class Batch(Struct, frozen=True):
+    """Records of one trainer to be stored together, in the order of their sequences."""
+
+    hello: Hello
+    records: tuple[Record, ...]
+    received_at: float
+    wire_bytes: int
+
+
+class Receipt(Struct, frozen=True):
+    """What became durable: the answer to a :class:`Batch` once it is committed.
+
+    ``durable`` is the highest sequence of the batch, duplicates included. ``steps`` is the half-open range of
+    updates of rank 0 that are new, empty as (n, n). ``events`` counts new events, ``ended`` tells of a Bye.
+    """
+
+    run: RunId
+    rank: int
+    durable: int
+    stored: int
+    duplicates: int
+    steps: tuple[int, int]
+    samples: int
+    events: int
+    ended: bool
+
+
+class FindingRow(Struct, frozen=True, kw_only=True):
+    """A named cause. One row for each (run, code, subject) and episode; ``last_step`` null while it is open."""
+
+    code: str
+    subject: str
+    severity: Severity
+    sentence: str
+    evidence: dict[str, object]
+    advice: str
+    first_step: int
+    last_step: int | None
+    seen_step: int
+
+
+class LedgerRow(Struct, frozen=True, kw_only=True):
+    """Delivery of one rank of one segment. ``lost`` = missing and not accounted for by ``dropped``."""
+
+    segment: str
+    rank: int
+    received: int
+    duplicate: int
+    dropped: int
+    lost: int
+    highest: int
+    last_seen_at: float
+
+
+class RunSummary(Struct, frozen=True, kw_only=True):
+    """A line of the runs list. ``sparkline``: up to 60 values of log2(scale), null where there is no scale."""
+
+    id: str
+    project: str
+    name: str
+    state: RunState
+    tags: list[str]
+    started_at: float
+    last_seen_at: float
+    attempted: int
+    applied: int
+    skipped: int
+    scale: float | None
+    findings: dict[str, int]
+    worst: str | None
+    firing: int
+    sparkline: list[float | None]
+
+
+class ParameterRow(Struct, frozen=True, kw_only=True):
+    name: str
+    module: str
+    shape: list[int]
+    dtype: str
+    numel: int
+    compute_format: str | None
+    index: int
+    backward: int | None
+
+
+class SegmentRow(Struct, frozen=True, kw_only=True):
+    """One start of the trainer. ``first_step``: the run's step that the segment's update 0 became."""
+
+    id: str
+    ordinal: int
+    started_at: float
+    ended_at: float | None
+    end: Literal["finished", "crashed"] | None
+    detail: str | None
+    first_step: int
+    order: str
+
+
+class RunDetail(Struct, frozen=True, kw_only=True):
+    """Everything kept about a run but its numbers."""
+
+    summary: RunSummary
+    config: dict[str, object]
+    environment: dict[str, str]
+    scaler: dict[str, object] | None
+    optimizers: list[dict[str, object]]
+    parameters: list[ParameterRow]
+    segments: list[SegmentRow]
+    ranks: list[int]
+    ledger: list[LedgerRow]
+    note: str
+    healthy: bool | None
+    every: int
+
+
+class Series(Struct, frozen=True):
+    """One series over a range: a row for each bucket that holds a value.
+
+    ``step`` is the first step of the bucket. ``min``, ``max`` and ``sum`` fold the ``n`` finite values only
+    and are NaN where there is none (told as null in answers); ``last`` is NaN for anything not finite;
+    ``nan`` and ``inf`` count the values that are not finite.
+    """
+
+    step: NDArray[np.int64]
+    n: NDArray[np.int64]
+    min: NDArray[np.float64]
+    max: NDArray[np.float64]
+    last: NDArray[np.float64]
+    sum: NDArray[np.float64]
+    nan: NDArray[np.int64]
+    inf: NDArray[np.int64]
+
+
+class EventRow(Struct, frozen=True, kw_only=True):
+    id: int
+    kind: str
+    step: int
+    rank: int
+    at: float
+    data: dict[str, object]
+
+
+class SampleBucket(Struct, frozen=True):
+    """Histograms of one bucket of steps at one scale, rows in parameter order.
+
+    ``scale`` is None without a scaler. ``periodic`` separates the samples that averages may use from those
+    taken because something went wrong. ``samples`` int64 [parameters]: how many each row rests on.
+    """
+
+    step: int
+    scale: float | None
+    periodic: bool
+    samples: NDArray[np.int64]
+    table: Histograms
+
+
+class StepRow(Struct, frozen=True):
+    """One attempted update as the judge reads it; ``culprit`` is the parameter a skip's event named."""
+
+    step: int
+    segment: int
+    scale: float | None
+    skipped: bool
+    growth_tracker: int | None
+    culprit: str | None
+
+
+class Judged(Struct, frozen=True):
+    """What one pass of the judge commits at once."""
+
+    run: RunId
+    watermark: int
+    state: bytes
+    findings: tuple[FindingRow, ...]
