@@ -1,0 +1,145 @@
+"""Named measures of gradients, per parameter, from exponent histograms: what heat maps and series show.
+
+A measure is asked of several tables at once, because a bucket of time may hold samples taken at different
+scales, whose bins mean different things. Counts are therefore compared with the format's edges table by
+table, each at its own scale, and only then added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from scalescope.numerics.exponents import Counts, Histograms, Values, flushed, subnormal
+from scalescope.numerics.formats import FP16, FloatFormat
+
+MeasureName = Literal["zero_share", "subnormal_share", "flush_share", "nonfinite", "amax", "norm"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Samples of one bucket at one scale: rows are parameters.
+
+    ``samples`` int64 [rows] says how many samples each row holds, ``periodic`` whether they were taken by the
+    clock. Samples taken because something went wrong would bias an average, so shares and norms use them only
+    for rows that have no other.
+    """
+
+    table: Histograms
+    scale: float | None
+    samples: Counts
+    periodic: bool
+
+
+def evaluate(name: MeasureName, parts: Sequence[Part], formats: Sequence[FloatFormat]) -> Values:
+    """float64 [rows]: the measure over all ``parts``, NaN for a row without samples (or without elements).
+
+    Args:
+        name: zero_share (zeros / numel); subnormal_share (below the smallest normal of the row's compute
+            format, as it stood scaled, / numel); flush_share (lower bound of what a cast to fp16 at its own
+            scale would flush / non-zeros); nonfinite (inf + NaN, a count); amax (largest finite magnitude
+            divided by the scale); norm (root mean square over the samples of the L2 norm divided by the scale).
+        parts: at least one, all with the same rows.
+        formats: the compute format of each row.
+    """
+    return _MEASURES[name](parts, formats)
+
+
+def measure_names() -> tuple[MeasureName, ...]:
+    return tuple(_MEASURES)
+
+
+def totals(table: Histograms, scale: float | None, formats: Sequence[FloatFormat]) -> dict[str, float]:
+    """The same measures of one sample over all its parameters together, by series name.
+
+    ``grad_norm`` is the L2 norm over all parameters divided by the scale; a share of nothing is left out.
+    """
+    numel, nonzero = int(table.numel.sum()), int(table.nonzero.sum())
+    divisor = _divisor(scale)
+    found = {
+        "amax": float(table.amax.max(initial=0.0)) / divisor,
+        "grad_norm": float(np.sqrt(table.sum_squares.sum())) / divisor,
+    }
+    if numel:
+        found["zero_share"] = int(table.zero.sum()) / numel
+        found["subnormal_share"] = int(_subnormal_counts(table, formats).sum()) / numel
+    if nonzero:
+        found["flush_share"] = int(flushed(table, FP16)[0].sum()) / nonzero
+    return found
+
+
+def _zero_share(parts: Sequence[Part], _: Sequence[FloatFormat]) -> Values:
+    return _share(parts, lambda table: table.zero, lambda table: table.numel)
+
+
+def _subnormal_share(parts: Sequence[Part], formats: Sequence[FloatFormat]) -> Values:
+    return _share(parts, lambda table: _subnormal_counts(table, formats), lambda table: table.numel)
+
+
+def _flush_share(parts: Sequence[Part], _: Sequence[FloatFormat]) -> Values:
+    return _share(parts, lambda table: flushed(table, FP16)[0], lambda table: table.nonzero)
+
+
+def _nonfinite(parts: Sequence[Part], _: Sequence[FloatFormat]) -> Values:
+    count = np.sum([part.table.nonfinite for part in parts], axis=0)
+    return np.where(_sampled(parts), count.astype(np.float64), np.nan)
+
+
+def _amax(parts: Sequence[Part], _: Sequence[FloatFormat]) -> Values:
+    largest = np.max([part.table.amax / _divisor(part.scale) for part in parts], axis=0)
+    return np.where(_sampled(parts), largest, np.nan)
+
+
+def _norm(parts: Sequence[Part], _: Sequence[FloatFormat]) -> Values:
+    squares = _weighted(parts, lambda part: part.table.sum_squares / _divisor(part.scale) ** 2)
+    samples = _weighted(parts, lambda part: part.samples)
+    return np.sqrt(_divided(squares, samples))
+
+
+_MEASURES: dict[MeasureName, Callable[[Sequence[Part], Sequence[FloatFormat]], Values]] = {
+    "zero_share": _zero_share,
+    "subnormal_share": _subnormal_share,
+    "flush_share": _flush_share,
+    "nonfinite": _nonfinite,
+    "amax": _amax,
+    "norm": _norm,
+}
+
+
+def _share(
+    parts: Sequence[Part], count: Callable[[Histograms], Counts], whole: Callable[[Histograms], Counts]
+) -> Values:
+    return _divided(_weighted(parts, lambda p: count(p.table)), _weighted(parts, lambda p: whole(p.table)))
+
+
+def _weighted(parts: Sequence[Part], value: Callable[[Part], Counts | Values]) -> Values:
+    """float64 [rows]: the sum over periodic parts, or over all where a row has no periodic sample."""
+    periodic = [part for part in parts if part.periodic]
+    rows = len(parts[0].samples)
+    has_periodic = np.sum([part.samples for part in periodic], axis=0) > 0 if periodic else np.zeros(rows, bool)
+    by_clock = np.sum([value(part) for part in periodic], axis=0) if periodic else np.zeros(rows)
+    return np.where(has_periodic, by_clock, np.sum([value(part) for part in parts], axis=0)).astype(np.float64)
+
+
+def _divided(count: Values, whole: Values) -> Values:
+    return np.divide(count, whole, out=np.full(len(count), np.nan), where=whole > 0)
+
+
+def _sampled(parts: Sequence[Part]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return np.asarray(np.sum([part.samples for part in parts], axis=0) > 0)
+
+
+def _subnormal_counts(table: Histograms, formats: Sequence[FloatFormat]) -> Counts:
+    counts = np.zeros(table.rows, np.int64)
+    for target in set(formats):
+        rows = np.flatnonzero([found is target for found in formats])
+        counts[rows] = subnormal(table.take(rows), target)
+    return counts
+
+
+def _divisor(scale: float | None) -> float:
+    """What undoes the scale; a scale of 0 leaves nothing to undo, its gradients are zero."""
+    return scale or 1.0
