@@ -7,6 +7,7 @@ in the tests against a real cast.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -20,8 +21,7 @@ class FloatFormat:
         min_normal_exponent: the smallest normal value is ``2 ** min_normal_exponent``.
         max_finite: the largest finite value.
         overflow_from: the smallest magnitude that a cast does not keep finite. For e4m3fn, which has no
-            infinity and which newer torch saturates, it is the first value above ``max_finite``'s rounding
-            range counted before the cast: anything above 448 is an overflow.
+            infinity and which newer torch saturates, overflow is counted before the cast: anything above 448.
     """
 
     name: str
@@ -45,7 +45,7 @@ FP16 = FloatFormat("fp16", 10, -14, 65504.0, 65520.0)
 BF16 = FloatFormat("bf16", 7, -126, (2 - 2**-7) * 2.0**127, (2 - 2**-8) * 2.0**127)
 FP32 = FloatFormat("fp32", 23, -126, (2 - 2**-23) * 2.0**127, (2 - 2**-24) * 2.0**127)
 # The next float64 above 448: "abs(x) > 448" as a closed edge.
-E4M3FN = FloatFormat("e4m3fn", 3, -6, 448.0, 448.0 * (1 + 2**-52))
+E4M3FN = FloatFormat("e4m3fn", 3, -6, 448.0, math.nextafter(448.0, math.inf))
 E5M2 = FloatFormat("e5m2", 2, -14, 57344.0, 61440.0)
 
 FORMATS: dict[str, FloatFormat] = {f.name: f for f in (FP16, BF16, FP32, E4M3FN, E5M2)}

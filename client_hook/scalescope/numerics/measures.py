@@ -125,7 +125,7 @@ def _weighted(parts: Sequence[Part], value: Callable[[Part], Counts | Values]) -
 
 
 def _divided(count: Values, whole: Values) -> Values:
-    return np.divide(count, whole, out=np.full(len(count), np.nan), where=whole > 0)
+    return np.asarray(np.divide(count, whole, out=np.full(len(count), np.nan), where=whole > 0))
 
 
 def _sampled(parts: Sequence[Part]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
