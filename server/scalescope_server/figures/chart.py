@@ -1,0 +1,162 @@
+"""What every figure shares: the answer it comes in, its axes, and text that Plotly must not read as markup.
+
+Plotly reads a few tags in any label (``<a href>``, ``<b>``, ``<sup>``), so every name that came from a trainer
+passes :func:`plain` before it enters a figure. Values of a log2 axis are exponents on a linear axis, since
+Plotly's own log axis counts in tens.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from scalescope_server.figures.palette import Palette
+
+Json = dict[str, object]
+
+# Fixed for ever: the page's zoom and hidden lines survive every redraw.
+UI_REVISION = "scalescope"
+MONOSPACED = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+_SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
+_TICK_STEPS = (1, 2, 4, 5, 8, 10, 16, 20, 32, 64)
+
+
+class Chart(Struct, frozen=True, kw_only=True):
+    """A figure and what a reader must know of it.
+
+    Attributes:
+        name: the chart's name in addresses and answers.
+        title: its heading.
+        grain: what one point stands for.
+        summary: the figure in one sentence, for those who do not see it.
+        step: the last update drawn, None where nothing is.
+        missing: why there is nothing to draw, or None.
+        figure: ``{"data": [...], "layout": {...}}`` as Plotly takes it.
+    """
+
+    name: str
+    title: str
+    grain: str
+    summary: str
+    step: int | None
+    missing: str | None
+    figure: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a figure is drawn: its colours, and whether it must fit a phone."""
+
+    palette: Palette
+    compact: bool = False
+
+
+def plain(text: str, limit: int = 512) -> str:
+    """``text`` as Plotly shows it literally: no tags, no line breaks; the middle is cut beyond ``limit``."""
+    one_line = " ".join(text.split())
+    if len(one_line) > limit:
+        tail = (limit - 1) * 2 // 3
+        one_line = f"{one_line[: limit - 1 - tail]}…{one_line[-tail:]}"
+    return html.escape(one_line, quote=False)
+
+
+def log2_label(exponent: float) -> str:
+    return "1" if exponent == 0 else f"2<sup>{exponent:g}</sup>"
+
+
+def log2_axis(look: Look, low: float, high: float, ticks: int = 7) -> Json:
+    """A linear axis of exponents from ``low`` to ``high``, its ticks at whole powers of two."""
+    span = max(high - low, 1.0)
+    step = next((s for s in _TICK_STEPS if span / s <= ticks), 128)
+    values = list(range(math.ceil(low / step) * step, math.floor(high) + 1, step))
+    labels = [log2_label(value) for value in values]
+    return axis(look) | {"range": [low, high], "tickmode": "array", "tickvals": values, "ticktext": labels}
+
+
+def axis(look: Look) -> Json:
+    """A vertical axis without a zoom of its own: time is what a reader zooms."""
+    palette = look.palette
+    return {
+        "gridcolor": palette.grid,
+        "zeroline": False,
+        "linecolor": palette.grid,
+        "tickfont": {"color": palette.quiet, "size": 11},
+        "fixedrange": True,
+        "automargin": False,
+        "hoverformat": ".4~g",
+    }
+
+
+def share_axis(look: Look, highest: float) -> Json:
+    top = min(max(highest * 1.15, 1e-4), 1.05)
+    return axis(look) | {"range": [-top * 0.03, top], "tickformat": ".3~p", "nticks": 6, "hoverformat": ".3~p"}
+
+
+def layout(
+    look: Look, *, y: Json, span: tuple[float, float] | None = None, left: int = 52, x: Json | None = None
+) -> Json:
+    """The layout of a chart over updates.
+
+    Args:
+        span: the first and last update drawn, None to fit the data.
+        left: pixels for the labels of ``y``.
+        x: settings of the time axis beside or instead of the usual ones.
+    """
+    palette = look.palette
+    time = axis(look) | {
+        "fixedrange": False,
+        "tickformat": ",d",
+        "hoverformat": ",d",
+        "nticks": 5 if look.compact else 9,
+    }
+    if span is not None:
+        room = max((span[1] - span[0]) * 0.01, 0.5)
+        time |= {"range": [span[0] - room, span[1] + room]}
+    return {
+        "uirevision": UI_REVISION,
+        "autosize": True,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": _SANS, "size": 12, "color": palette.ink},
+        "margin": {"l": 42 if look.compact and left == 52 else left, "r": 12, "t": 8, "b": 28},
+        "showlegend": False,
+        "hovermode": "x unified",
+        "hoverlabel": {
+            "bgcolor": palette.panel,
+            "bordercolor": palette.grid,
+            "font": {"color": palette.ink, "size": 12},
+            "align": "left",
+        },
+        "dragmode": False if look.compact else "zoom",
+        "xaxis": time | (x or {}),
+        "yaxis": y,
+    }
+
+
+def grain(bucket: int, what: str = "last value, the band spans min to max") -> str:
+    return "1 point = 1 update" if bucket == 1 else f"1 point = {bucket:,} updates: {what}"
+
+
+def numbers(values: Iterable[float] | NDArray[np.float64], digits: int = 6) -> list[float | None]:
+    """Values for JSON: six significant digits are more than a pixel shows; NaN and infinity are gaps."""
+    return [float(f"{v:.{digits}g}") if math.isfinite(v) else None for v in map(float, values)]
+
+
+def bounds(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float] | None:
+    """Smallest and largest finite value, None where there is none."""
+    array = np.asarray(values, np.float64)
+    finite = array[np.isfinite(array)]
+    return (float(finite.min()), float(finite.max())) if finite.size else None
+
+
+def log2(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """log2 where it is a number, else NaN."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.log2(values)
+    return np.where(np.isfinite(found), found, np.nan)

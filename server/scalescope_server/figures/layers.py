@@ -1,0 +1,183 @@
+"""The heat map of all layers: parameters in forward order from top to bottom, time to the right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scalescope.numerics.measures import MeasureName, evaluate
+
+from scalescope_server.figures.chart import MONOSPACED, Chart, Json, Look, axis, layout, log2, numbers, plain
+from scalescope_server.figures.grid import Grid, column_grain
+from scalescope_server.figures.walls import as_parts, compute_format
+from scalescope_server.store.records import ParameterRow
+
+# A row needs at least two pixels; more rows than this do not fit a screen, and a filter by name finds the rest.
+MAX_ROWS = 400
+
+# Below this the ramp would stretch over rounding noise.
+_LEAST_TOP = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurePlan:
+    """How a measure is told: its heading, what its numbers are, and how colours spread over them."""
+
+    title: str
+    meaning: str
+    scale: str
+
+
+MEASURES: dict[MeasureName, MeasurePlan] = {
+    "subnormal_share": MeasurePlan(
+        "Gradients below the smallest normal number", "share of all elements, as they stood scaled", "share"
+    ),
+    "zero_share": MeasurePlan("Gradients that are exactly zero", "share of all elements", "share"),
+    "nonfinite": MeasurePlan("Infinite and NaN gradients", "count of elements", "count"),
+    "flush_share": MeasurePlan(
+        "Gradients that a cast to fp16 would flush", "lower bound, share of the non-zeros, at their scale", "share"
+    ),
+    "amax": MeasurePlan("Largest gradient", "magnitude divided by the scale", "log2"),
+    "norm": MeasurePlan("Gradient norm", "root mean square over the samples, divided by the scale", "log2"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LayersAnswer:
+    """The chart, and its rows for the table and the links: name, latest and highest value."""
+
+    chart: Chart
+    rows: list[tuple[str, float | None, float | None]]
+
+
+def layers_chart(
+    measure: MeasureName, grid: Grid, parameters: Sequence[ParameterRow], total: int, look: Look
+) -> LayersAnswer:
+    """``measure`` of each of ``parameters`` (the rows of the grid's tables, forward order) over time.
+
+    ``total`` is how many parameters match; the chart says so when it shows fewer.
+    """
+    plan = MEASURES[measure]
+    values = _values(measure, grid, parameters)
+    if not values.size or np.isnan(values).all():
+        return LayersAnswer(_missing(measure, plan, look), [])
+    last = int(max(b.step for column in grid.columns for b in column))
+    chart = Chart(
+        name=measure,
+        title=plan.title,
+        grain=f"{plan.meaning} · {column_grain(grid, 'all its samples together')}",
+        summary=_summary(values, parameters, total),
+        step=last,
+        missing=None,
+        figure=_figure(plan, values, grid, [p.name for p in parameters], look),
+    )
+    return LayersAnswer(chart, _rows(values, parameters))
+
+
+def _values(measure: MeasureName, grid: Grid, parameters: Sequence[ParameterRow]) -> NDArray[np.float64]:
+    """float64 [parameters, columns], NaN where there is no sample."""
+    formats = [compute_format(parameter) for parameter in parameters]
+    values = np.full((len(parameters), len(grid.columns)), np.nan)
+    for i, column in enumerate(grid.columns):
+        if column:
+            values[:, i] = evaluate(measure, as_parts(column), formats)
+    return values
+
+
+def _missing(measure: MeasureName, plan: MeasurePlan, look: Look) -> Chart:
+    return Chart(
+        name=measure,
+        title=plan.title,
+        grain="",
+        summary="No samples.",
+        step=None,
+        missing="No sample in this range yet: gradients are sampled every few updates and at each skip.",
+        figure={"data": [], "layout": layout(look, y=axis(look))},
+    )
+
+
+def _figure(plan: MeasurePlan, values: NDArray[np.float64], grid: Grid, names: Sequence[str], look: Look) -> Json:
+    labels = [plain(name) for name in names]
+    short = [plain(name, 16 if look.compact else 34) for name in names]
+    shown = range(0, len(labels), max(1, -(-len(labels) // 40)))
+    z, colours = _colours(plan, values)
+    trace: Json = {
+        "type": "heatmap",
+        "x": grid.centres,
+        "y": labels,
+        "z": [numbers(row, 4) for row in z],
+        "colorscale": [[i / (len(look.palette.ramp) - 1), c] for i, c in enumerate(look.palette.ramp)],
+        "xgap": 0,
+        "ygap": 1 if len(labels) <= 80 else 0,
+        "hoverongaps": False,
+        **colours,
+        "colorbar": _colour_bar(plan, z, look),
+    }
+    if plan.scale != "share":
+        trace["customdata"] = [numbers(row, 4) for row in values]
+    y = axis(look) | {
+        "type": "category",
+        "autorange": "reversed",
+        "tickmode": "array",
+        "tickvals": [labels[i] for i in shown],
+        "ticktext": [short[i] for i in shown],
+        "tickfont": {"family": MONOSPACED, "size": 10, "color": look.palette.quiet},
+        "showgrid": False,
+        "ticks": "",
+    }
+    left = 12 + min(max(len(name) for name in short), 34) * (6 if not look.compact else 5)
+    frame = layout(look, y=y, left=max(left, 60), x={"range": list(grid.span), "showgrid": False})
+    frame |= {"hovermode": "closest", "meta": {"names": list(names)}}
+    return {"data": [trace], "layout": frame}
+
+
+def _colours(plan: MeasurePlan, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], Json]:
+    """What is coloured, and the limits and hover text that go with it."""
+    if plan.scale == "share":
+        top = max(float(np.nanmax(values)), _LEAST_TOP)
+        return values, {"zmin": 0.0, "zmax": top, "hovertemplate": "%{y}<br>update %{x:,.0f}: %{z:.3~p}<extra></extra>"}
+    hover: Json = {"hovertemplate": "%{y}<br>update %{x:,.0f}: %{customdata:.4~g}<extra></extra>"}
+    if plan.scale == "count":
+        counted = np.log10(1.0 + values)
+        return counted, {"zmin": 0.0, "zmax": max(float(np.nanmax(counted)), 1.0)} | hover
+    return log2(values), hover
+
+
+def _colour_bar(plan: MeasurePlan, z: NDArray[np.float64], look: Look) -> Json:
+    bar: Json = {
+        "thickness": 8,
+        "len": 1.0,
+        "outlinewidth": 0,
+        "tickfont": {"color": look.palette.quiet, "size": 10},
+        "nticks": 6,
+        "xpad": 6,
+    }
+    if plan.scale == "share":
+        return bar | {"tickformat": ".2~p"}
+    if plan.scale == "count":
+        marks = range(int(max(np.nanmax(z), 1.0)) + 1)
+        return bar | {
+            "tickvals": [float(np.log10(1 + 10**k)) for k in marks],
+            "ticktext": [f"{10**k:,}" for k in marks],
+        }
+    return bar | {"tickprefix": "2^", "tickformat": ".0f"}
+
+
+def _rows(
+    values: NDArray[np.float64], parameters: Sequence[ParameterRow]
+) -> list[tuple[str, float | None, float | None]]:
+    found = []
+    for parameter, row in zip(parameters, values, strict=True):
+        known = numbers(row[~np.isnan(row)], 4)
+        found.append(
+            (parameter.name, known[-1] if known else None, max((v for v in known if v is not None), default=None))
+        )
+    return found
+
+
+def _summary(values: NDArray[np.float64], parameters: Sequence[ParameterRow], total: int) -> str:
+    row, column = np.unravel_index(int(np.nanargmax(values)), values.shape)
+    cut = f" The first {len(parameters):,} of {total:,} are shown." if total > len(parameters) else ""
+    return f"Highest: {values[row, column]:.3g} in {parameters[int(row)].name}.{cut}"

@@ -1,0 +1,240 @@
+"""Charts of one quantity over updates: loss, norm, learning rate, shares, step time, skips, and the user's own.
+
+A point is one update, or the last value of a bucket inside a band from its smallest to its largest. Values
+that were NaN or infinite are marks on the upper edge: a line that only leaves a gap would hide them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalescope_server.figures.chart import (
+    Chart,
+    Json,
+    Look,
+    axis,
+    bounds,
+    grain,
+    layout,
+    log2,
+    log2_axis,
+    numbers,
+    plain,
+    share_axis,
+)
+from scalescope_server.figures.palette import Palette
+from scalescope_server.store.records import Series
+
+Kind = Literal["linear", "log2", "share"]
+
+# A rate over fewer updates jumps between 0 and 1; over more it lags behind what a reader wants to see.
+SKIP_WINDOW = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a chart: the series it draws, what it is called, its colour's meaning and its dash."""
+
+    series: str
+    label: str
+    colour: Literal["ink", "accent", "overflow", "flush", "warning", "good"] = "accent"
+    dash: Literal["solid", "dash", "dot"] = "solid"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A chart over updates: its heading, its lines and its axis."""
+
+    name: str
+    title: str
+    lines: tuple[Line, ...]
+    kind: Kind = "linear"
+    unit: str = ""
+
+
+PLANS: tuple[Plan, ...] = (
+    Plan("loss", "Loss", (Line("loss", "loss", "ink"),)),
+    Plan("grad_norm", "Gradient norm, unscaled", (Line("grad_norm", "norm", "ink"),), "log2"),
+    Plan("learning_rate", "Learning rate", (Line("learning_rate", "learning rate", "ink"),)),
+    Plan(
+        "shares",
+        "Zero, subnormal and flushed gradients",
+        (
+            Line("zero_share", "zero, of all", "ink", "dot"),
+            Line("subnormal_share", "subnormal, of all", "warning"),
+            Line("flush_share", "would flush in fp16, of non-zeros", "flush", "dash"),
+        ),
+        "share",
+    ),
+    Plan("step_ms", "Time per update", (Line("step_ms", "ms", "ink"),), unit=" ms"),
+)
+SKIP_RATE = "skip_rate"
+
+# Told elsewhere: by the scale's chart, the tiles and the clocks.
+_TOLD = {"scale", "skipped", "applied", "attempted", "growth_tracker", "tokens", "amax", "update_ratio"}
+
+
+def plans_for(names: Sequence[str]) -> list[Plan]:
+    """The charts that a run with these series has, the user's own series last."""
+    present = set(names)
+    known = [plan for plan in PLANS if present & {line.series for line in plan.lines}]
+    shown = _TOLD | {line.series for plan in PLANS for line in plan.lines}
+    own = [Plan(f"own:{name}", name, (Line(name, name, "ink"),)) for name in sorted(present - shown)]
+    return known + own
+
+
+def series_chart(plan: Plan, series: Mapping[str, Series], bucket: int, look: Look) -> Chart:
+    """``plan`` drawn from ``series`` (lines without values are left out), ``bucket`` updates per point."""
+    drawn = [(line, series[line.series]) for line in plan.lines if len(series[line.series].step)]
+    if not drawn:
+        return _missing(plan, look)
+    low, high = _window([found for _, found in drawn], plan.kind)
+    data = [trace for line, found in drawn for trace in _traces(line, found, plan, bucket, len(drawn), look.palette)]
+    data += [trace for line, found in drawn for trace in _nonfinite(line, found, high, look.palette)]
+    span = (float(min(s.step[0] for _, s in drawn)), float(max(s.step[-1] for _, s in drawn)))
+    return Chart(
+        name=plan.name,
+        title=plain(plan.title),
+        grain=grain(bucket),
+        summary="; ".join(_sentence(line, found, plan) for line, found in drawn) + ".",
+        step=int(span[1]),
+        missing=None,
+        figure={"data": data, "layout": layout(look, y=_axis(plan.kind, low, high, look), span=span)},
+    )
+
+
+def skip_rate_chart(skipped: Series, bucket: int, look: Look) -> Chart:
+    """Skipped updates as a share of the last ``SKIP_WINDOW`` updates (of the bucket, where it holds more)."""
+    title = f"Updates skipped, of the last {max(SKIP_WINDOW, bucket):,}"
+    if not len(skipped.step):
+        return _missing(Plan(SKIP_RATE, title, ()), look)
+    rate = _rolling(skipped.sum, skipped.n.astype(np.float64), max(SKIP_WINDOW // bucket, 1))
+    trace: Json = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "skipped",
+        "x": skipped.step.tolist(),
+        "y": numbers(rate),
+        "line": {"color": look.palette.overflow, "width": 1.5},
+        "fill": "tozeroy",
+        "fillcolor": look.palette.veil(look.palette.overflow, 0.12),
+        "hovertemplate": "%{y:.3~p}<extra>skipped</extra>",
+    }
+    span = (float(skipped.step[0]), float(skipped.step[-1]))
+    total, updates = int(skipped.sum.sum()), int(skipped.n.sum())
+    return Chart(
+        name=SKIP_RATE,
+        title=title,
+        grain=grain(bucket, "their share"),
+        summary=f"{total:,} of {updates:,} updates were skipped; at worst {rate.max():.1%} of a window.",
+        step=int(span[1]),
+        missing=None,
+        figure={"data": [trace], "layout": layout(look, y=share_axis(look, float(rate.max())), span=span)},
+    )
+
+
+def _missing(plan: Plan, look: Look) -> Chart:
+    return Chart(
+        name=plan.name,
+        title=plain(plan.title),
+        grain="",
+        summary="Nothing has been recorded.",
+        step=None,
+        missing="Nothing has been recorded in this range.",
+        figure={"data": [], "layout": layout(look, y=axis(look))},
+    )
+
+
+def _rolling(count: NDArray[np.float64], whole: NDArray[np.float64], window: int) -> NDArray[np.float64]:
+    """``count / whole`` over the last ``window`` points, fewer at the beginning."""
+    summed, of = np.cumsum(count), np.cumsum(whole)
+    summed[window:] = summed[window:] - summed[:-window]
+    of[window:] = of[window:] - of[:-window]
+    return summed / np.maximum(of, 1.0)
+
+
+def _drawn(values: NDArray[np.float64], kind: Kind) -> list[float | None]:
+    return numbers(log2(values) if kind == "log2" else values)
+
+
+def _window(found: Sequence[Series], kind: Kind) -> tuple[float, float]:
+    values = np.concatenate([part for series in found for part in (series.min, series.max)])
+    low, high = bounds(log2(values) if kind == "log2" else values) or (0.0, 1.0)
+    room = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
+    return low - room, high + room
+
+
+def _axis(kind: Kind, low: float, high: float, look: Look) -> Json:
+    if kind == "log2":
+        return log2_axis(look, low, high, 5)
+    if kind == "share":
+        return share_axis(look, high / 1.06)
+    return axis(look) | {"range": [low, high], "nticks": 6, "tickformat": "~g" if high < 0.01 else ""}
+
+
+def _traces(line: Line, found: Series, plan: Plan, bucket: int, lines: int, palette: Palette) -> list[Json]:
+    colour: str = getattr(palette, line.colour)
+    label = plain(line.label, 60)
+    x = found.step.tolist()
+    hover = {"log2": "%{customdata:.4~g}", "share": "%{y:.3~p}", "linear": "%{y:.5~g}"}[plan.kind]
+    main: Json = {
+        "type": "scatter",
+        "mode": "lines" if len(x) > 1 else "lines+markers",
+        "name": label,
+        "x": x,
+        "y": _drawn(found.last, plan.kind),
+        "line": {"color": colour, "width": 1.5, "dash": line.dash},
+        "hovertemplate": f"{hover}{plan.unit}<extra>{label.replace('%', '&#37;')}</extra>",
+    }
+    if plan.kind == "log2":
+        main["customdata"] = numbers(found.last)
+    # One band tells the extremes; three on top of each other tell nothing.
+    return [*_band(found, plan.kind, colour, palette), main] if bucket > 1 and lines == 1 else [main]
+
+
+def _band(found: Series, kind: Kind, colour: str, palette: Palette) -> list[Json]:
+    edge: Json = {
+        "type": "scatter",
+        "mode": "lines",
+        "hoverinfo": "skip",
+        "line": {"width": 0},
+        "x": found.step.tolist(),
+    }
+    fill = {"fill": "tonexty", "fillcolor": palette.veil(colour, 0.2)}
+    low, high = _drawn(found.min, kind), _drawn(found.max, kind)
+    return [edge | {"y": low, "name": "lowest"}, edge | {"y": high, "name": "highest"} | fill]
+
+
+def _nonfinite(line: Line, found: Series, high: float, palette: Palette) -> list[Json]:
+    rows = np.flatnonzero(found.nan + found.inf)
+    if not rows.size:
+        return []
+    texts = [f"{found.nan[i]:,} NaN, {found.inf[i]:,} infinite" for i in rows]
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": "not finite",
+            "x": found.step[rows].tolist(),
+            "y": [high] * len(texts),
+            "text": texts,
+            "cliponaxis": False,
+            "marker": {"symbol": "x-thin", "size": 7, "line": {"width": 2, "color": palette.overflow}},
+            "hovertemplate": f"%{{text}}<extra>{plain(line.label, 60).replace('%', '&#37;')}</extra>",
+        }
+    ]
+
+
+def _sentence(line: Line, found: Series, plan: Plan) -> str:
+    limits = bounds(np.concatenate([found.min, found.max]))
+    if limits is None:
+        return f"{line.label}: no finite value"
+    form = ".2%" if plan.kind == "share" else ".4g"
+    broken = int(found.nan.sum() + found.inf.sum())
+    tail = f", {broken:,} values not finite" if broken else ""
+    return f"{line.label} between {limits[0]:{form}} and {limits[1]:{form}}{plan.unit}{tail}"
