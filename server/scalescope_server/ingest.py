@@ -1,0 +1,238 @@
+"""The trainers' socket, ``WS /api/ingest``: Hello, then records until the trainer leaves.
+
+Two tasks share a connection. One reads frames and lets records gather; the other stores what has gathered
+since its last commit as one batch, and acknowledges it. So a fast trainer gets large commits and an idle one
+small delays. When a trainer sends faster than the database takes, reading stops and TCP tells it.
+
+A client that sends nonsense, or leaves, is normal: it gets a sentence, and the log one line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+import msgspec
+from fastapi import APIRouter, WebSocket, WebSocketDisconnect
+from scalescope.session import WINDOW_BYTES, ServerSession, SessionError, ack
+from scalescope.version import __version__
+from scalescope.wire import Heartbeat, Hello, Record, RefusalCode, Refused, encode
+
+from scalescope_server.auth import authorized
+from scalescope_server.flow import accept
+from scalescope_server.rooms import Rooms, rooms_of
+from scalescope_server.store.errors import BadRecord, StoreError
+from scalescope_server.store.records import Batch, RunId
+from scalescope_server.tasks import first_to_end
+
+# A trainer of ours never has more than one window on its way, so only others are ever made to wait.
+MAX_GATHERED_BYTES = 2 * WINDOW_BYTES
+MAX_CONNECTIONS = 4096
+SEND_WITHIN_S = 30.0
+
+POLICY_VIOLATION = 1008
+TRY_AGAIN_LATER = 1013
+
+logger = logging.getLogger("scalescope.server")
+router = APIRouter()
+
+Rank = tuple[str, str, int]
+
+
+class Trainers:
+    """Who is connected: one connection for each (run, segment, rank), the latest."""
+
+    def __init__(self) -> None:
+        self._present: dict[Rank, asyncio.Event] = {}
+
+    def enter(self, rank: Rank) -> asyncio.Event:
+        """Take the place of ``rank``. The event is set once a later connection has taken it."""
+        if earlier := self._present.get(rank):
+            earlier.set()
+        self._present[rank] = replaced = asyncio.Event()
+        return replaced
+
+    def leave(self, rank: Rank, replaced: asyncio.Event) -> None:
+        if self._present.get(rank) is replaced:
+            del self._present[rank]
+
+
+class Gathering:
+    """Records that have come and are not yet stored, bounded in bytes."""
+
+    def __init__(self) -> None:
+        self._records: list[Record] = []
+        self._bytes = 0
+        self._changed = asyncio.Condition()
+        self._ended = False
+
+    async def add(self, record: Record, size: int) -> None:
+        """Add a record; waits while too much is gathered."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._bytes < MAX_GATHERED_BYTES)
+            self._records.append(record)
+            self._bytes += size
+            self._changed.notify_all()
+
+    async def end(self) -> None:
+        """Nothing more will come."""
+        async with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    async def take(self) -> tuple[tuple[Record, ...], int]:
+        """All that has gathered, at least one record, and its size; nothing once it has ended."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: bool(self._records) or self._ended)
+            taken, size = tuple(self._records), self._bytes
+            self._records, self._bytes = [], 0
+            self._changed.notify_all()
+            return taken, size
+
+
+class Conversation:
+    """One connection of a trainer."""
+
+    def __init__(self, socket: WebSocket, rooms: Rooms, trainers: Trainers) -> None:
+        self._socket = socket
+        self._rooms = rooms
+        self._trainers = trainers
+        self._session = ServerSession()
+        self._gathering = Gathering()
+
+    async def run(self) -> None:
+        """Talk until the trainer leaves. Raises :class:`SessionError` with the refusal to send."""
+        hello = await self._greeted()
+        rank = (hello.run, hello.segment, hello.rank)
+        replaced = self._trainers.enter(rank)
+        try:
+            ledger = await asyncio.wrap_future(self._rooms.store.writer.ledger(RunId(hello.run), *rank[1:]))
+            await _send(self._socket, self._session.welcome(ledger, __version__))
+            await first_to_end(self._talk(hello), _until(replaced))
+        except BadRecord as error:
+            raise _refusal("malformed", str(error)) from error
+        except StoreError as error:
+            raise _refusal("unavailable", f"the database cannot take this now: {error}", retry=True) from error
+        finally:
+            self._trainers.leave(rank, replaced)
+
+    async def _greeted(self) -> Hello:
+        within = self._rooms.settings.hello_within_s
+        try:
+            async with asyncio.timeout(within):
+                message = self._session.receive(await _frame(self._socket))
+        except TimeoutError as error:
+            raise _refusal("protocol", f"expected Hello within {within:g} s", retry=True) from error
+        assert isinstance(message, Hello)  # the session refuses anything else as the first message
+        return message
+
+    async def _talk(self, hello: Hello) -> None:
+        receiving = asyncio.create_task(self._receive_all(hello))
+        storing = asyncio.create_task(self._store_all(hello))
+        try:
+            await asyncio.wait({receiving, storing}, return_when=asyncio.FIRST_COMPLETED)
+            # However the receiving ended, what had come by then is stored first.
+            await storing
+            await receiving
+        finally:
+            receiving.cancel()
+            storing.cancel()
+            await asyncio.gather(receiving, storing, return_exceptions=True)
+
+    async def _receive_all(self, hello: Hello) -> None:
+        try:
+            while True:
+                async with asyncio.timeout(self._rooms.settings.quiet_after_s):
+                    frame = await _frame(self._socket)
+                message = self._session.receive(frame)
+                if isinstance(message, Heartbeat):
+                    self._note(hello, message)
+                elif isinstance(message, Record):
+                    await self._gathering.add(message, len(frame))
+        finally:
+            await self._gathering.end()
+
+    async def _store_all(self, hello: Hello) -> None:
+        while True:
+            records, size = await self._gathering.take()
+            if not records:
+                return
+            await self._store(Batch(hello, records, self._rooms.clock(), size))
+
+    async def _store(self, batch: Batch) -> None:
+        try:
+            receipt = await accept(self._rooms, batch)
+        except BadRecord as error:
+            good = tuple(r for r in batch.records if error.sequence is not None and r.sequence < error.sequence)
+            if good:
+                await self._store(msgspec.structs.replace(batch, records=good))
+            raise
+        # A trainer that left does not need to know; the rest of what it sent is stored all the same.
+        with suppress(WebSocketDisconnect):
+            await _send(self._socket, ack(receipt.durable))
+
+    def _note(self, hello: Hello, heartbeat: Heartbeat) -> None:
+        now = self._rooms.clock()
+        self._rooms.store.writer.heartbeat(hello, heartbeat, now)
+        self._rooms.hub.seen(RunId(hello.run), now)
+
+
+@router.websocket("/api/ingest")
+async def ingest(socket: WebSocket) -> None:
+    """Take a trainer's records in until it leaves."""
+    rooms = rooms_of(socket)
+    trainers: Trainers = socket.app.state.trainers
+    await socket.accept()
+    rooms.metrics.connections += 1
+    try:
+        _check_welcome(socket, rooms)
+        await Conversation(socket, rooms, trainers).run()
+    except SessionError as error:
+        rooms.metrics.refused += 1
+        await _refuse(socket, error.refusal)
+    except (WebSocketDisconnect, TimeoutError):
+        pass  # It left, or fell silent: the ledger knows where to go on.
+    except Exception:
+        logger.exception("a trainer's connection failed")
+        await _refuse(socket, Refused(code="unavailable", message="the server failed; its log says why", retry=True))
+    finally:
+        rooms.metrics.connections -= 1
+
+
+def _check_welcome(socket: WebSocket, rooms: Rooms) -> None:
+    if not authorized(socket.headers, rooms.settings.token):
+        raise _refusal("token", "this server asks for its token: set SCALESCOPE_TOKEN to it")
+    if rooms.metrics.connections > MAX_CONNECTIONS:
+        raise _refusal("unavailable", f"{MAX_CONNECTIONS} trainers are connected already", retry=True)
+
+
+async def _refuse(socket: WebSocket, refused: Refused) -> None:
+    logger.info("refused a trainer: %s: %r", refused.code, refused.message)
+    with suppress(WebSocketDisconnect, TimeoutError):
+        await _send(socket, encode(refused))
+        await socket.close(TRY_AGAIN_LATER if refused.retry else POLICY_VIOLATION)
+
+
+async def _until(replaced: asyncio.Event) -> None:
+    await replaced.wait()
+    raise _refusal("superseded", "a later connection of the same run, segment and rank took over")
+
+
+async def _frame(socket: WebSocket) -> bytes:
+    message = await socket.receive()
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message.get("code", 1006))
+    data = message.get("bytes")
+    if not isinstance(data, bytes):
+        raise _refusal("malformed", "expected a binary frame, got text")
+    return data
+
+
+async def _send(socket: WebSocket, frame: bytes) -> None:
+    async with asyncio.timeout(SEND_WITHIN_S):
+        await socket.send_bytes(frame)
+
+
+def _refusal(code: RefusalCode, message: str, *, retry: bool = False) -> SessionError:
+    return SessionError(Refused(code=code, message=message, retry=retry))

@@ -1,0 +1,299 @@
+"""News for open pages: ``WS /api/live``, one bounded queue a page, the newest of each run.
+
+A message says *that* a run changed and its few headline numbers; the page fetches what it shows. The first
+news goes out at once, then at most 20 messages a second, each the newest of its run. A page that cannot keep
+up is told to fetch anew, never awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
+from scalescope.version import __version__
+
+from scalescope_server.answers import Single, single
+from scalescope_server.errors import UnavailableError
+from scalescope_server.store.errors import NotFound, StoreError
+from scalescope_server.store.records import Receipt, RunId, RunState, RunSummary
+from scalescope_server.tasks import first_to_end
+
+# 20 messages a second: what an eye can follow and a phone can draw.
+MESSAGE_EVERY_S = 0.05
+SWEEP_EVERY_S = 1.0
+# A page that takes nothing for so long is gone or asleep; it connects again when it wakes.
+SEND_WITHIN_S = 30.0
+MAX_PAGES = 512
+MAX_RUNS_WAITING = 64
+
+TRY_AGAIN_LATER = 1013
+
+logger = logging.getLogger("scalescope.server")
+router = APIRouter()
+
+
+class Greeting(msgspec.Struct, tag_field="type", tag="hello", frozen=True):
+    """The first message: the server's version and its clock (seconds since the epoch)."""
+
+    server: str
+    now: float
+
+
+class News(msgspec.Struct, tag_field="type", tag="news", frozen=True, kw_only=True):
+    """A run as it stands. ``step``: the last stored update, null for none; ``at``: when this was read."""
+
+    run: str
+    state: RunState
+    step: int | None
+    attempted: int
+    applied: int
+    skipped: int
+    scale: Single
+    at: float
+    last_seen_at: float
+    findings: dict[str, int]
+    worst: str | None
+
+
+class Refetch(msgspec.Struct, tag_field="type", tag="refetch", frozen=True):
+    """More happened than could be told one by one."""
+
+
+class Beat(msgspec.Struct, tag_field="type", tag="beat", frozen=True):
+    """The connection lives. ``last_seen_at``: the last sign of life of what the page watches, if any."""
+
+    now: float
+    last_seen_at: float | None
+
+
+Told = News | Refetch
+_encoder = msgspec.json.Encoder()
+
+
+class Page:
+    """What waits to be told to one open page, watching ``run`` or (None) every run."""
+
+    def __init__(self, run: RunId | None) -> None:
+        self.run = run
+        self.last_seen_at: float | None = None
+        self._news: dict[str, News] = {}
+        self._overflowed = False
+        self._filled = asyncio.Event()
+
+    def wants(self, run: RunId) -> bool:
+        return self.run is None or self.run == run
+
+    def put(self, news: News) -> None:
+        """Let ``news`` replace what waits of the same run."""
+        if len(self._news) >= MAX_RUNS_WAITING and news.run not in self._news:
+            self._news.clear()
+            self._overflowed = True
+        if not self._overflowed:
+            self._news[news.run] = news
+        self._filled.set()
+
+    async def take(self, within_s: float) -> Told | None:
+        """What waited longest, None if nothing came within ``within_s`` seconds."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self._filled.wait()
+        except TimeoutError:
+            return None
+        if self._overflowed:
+            self._overflowed = False
+            told: Told = Refetch()
+        else:
+            told = self._news.pop(next(iter(self._news)))
+        if not self._news:
+            self._filled.clear()
+        return told
+
+
+class Hub:
+    """Turns what happens to runs into news for the pages that watch them.
+
+    Everything but :meth:`changed` belongs to the event loop's thread.
+    """
+
+    def __init__(
+        self,
+        latest: Callable[[RunId], Awaitable[RunSummary]],
+        *,
+        silent_after_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._latest = latest
+        self._silent_after_s = silent_after_s
+        self._clock = clock
+        self._pages: set[Page] = set()
+        self._alive: dict[RunId, float] = {}
+        self._stops: dict[RunId, int] = {}
+        self._dirty: dict[RunId, None] = {}
+        self._woken = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def pages(self) -> int:
+        return len(self._pages)
+
+    def open(self, run: RunId | None) -> Page:
+        """A page that is told from now on. Raises :class:`UnavailableError` when too many are open."""
+        if len(self._pages) >= MAX_PAGES:
+            raise UnavailableError(f"{MAX_PAGES} pages are open already: close some")
+        page = Page(run)
+        self._pages.add(page)
+        if run is not None:
+            self._mark(run)
+        return page
+
+    def close(self, page: Page) -> None:
+        self._pages.discard(page)
+
+    def greeting(self) -> Greeting:
+        return Greeting(server=__version__, now=self._clock())
+
+    def beat(self, page: Page) -> Beat:
+        return Beat(now=self._clock(), last_seen_at=page.last_seen_at)
+
+    def publish(self, receipt: Receipt) -> None:
+        """Tell that a batch was committed."""
+        run = receipt.run
+        self._stops[run] = max(self._stops.get(run, 0), receipt.steps[1])
+        self.seen(run, self._clock())
+        if receipt.ended:
+            self._forget(run)
+        self._mark(run)
+
+    def seen(self, run: RunId, at: float) -> None:
+        """Tell that a trainer of ``run`` gave a sign of life at ``at`` (seconds since the epoch)."""
+        if run not in self._alive:
+            self._mark(run)
+        self._alive[run] = at
+        for page in self._pages:
+            if page.wants(run):
+                page.last_seen_at = max(at, page.last_seen_at or at)
+
+    def changed(self, run: RunId) -> None:
+        """Tell that something else about ``run`` changed: a finding, its name. Any thread; returns at once."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._mark, run)
+
+    def sweep(self) -> None:
+        """Notice the runs that went silent since the last sweep."""
+        now = self._clock()
+        for run, at in list(self._alive.items()):
+            if now - at > self._silent_after_s:
+                self._forget(run)
+                self._mark(run)
+
+    async def run(self) -> None:
+        """Tell and sweep until cancelled."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            await first_to_end(self._tell(), self._sweep())
+        finally:
+            self._loop = None
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S)
+            self.sweep()
+
+    async def _tell(self) -> None:
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            runs, self._dirty = list(self._dirty), {}
+            for run in runs:
+                await self._tell_of(run)
+            await asyncio.sleep(MESSAGE_EVERY_S)
+
+    async def _tell_of(self, run: RunId) -> None:
+        if not any(page.wants(run) for page in self._pages):
+            return
+        try:
+            summary = await self._latest(run)
+        except NotFound:
+            return
+        except (StoreError, UnavailableError) as error:
+            logger.info("no news of run %s yet: %s", run, error)
+            self._mark(run)
+            return
+        if summary.state == "running":
+            self._alive.setdefault(run, summary.last_seen_at)
+        news = self._news(summary)
+        for page in self._pages:
+            if page.wants(run):
+                page.put(news)
+
+    def _news(self, summary: RunSummary) -> News:
+        stop = max(summary.attempted, self._stops.get(RunId(summary.id), 0))
+        return News(
+            run=summary.id,
+            state=summary.state,
+            step=stop - 1 if stop else None,
+            attempted=summary.attempted,
+            applied=summary.applied,
+            skipped=summary.skipped,
+            scale=single(summary.scale),
+            at=self._clock(),
+            last_seen_at=summary.last_seen_at,
+            findings=summary.findings,
+            worst=summary.worst,
+        )
+
+    def _mark(self, run: RunId) -> None:
+        self._dirty[run] = None
+        self._woken.set()
+
+    def _forget(self, run: RunId) -> None:
+        self._alive.pop(run, None)
+        self._stops.pop(run, None)
+
+
+@router.websocket("/api/live")
+async def live(socket: WebSocket, run: Annotated[str | None, Query(max_length=64)] = None) -> None:
+    """Tell one page the news of ``run``, or of every run, until it leaves."""
+    rooms = socket.app.state.rooms
+    hub: Hub = rooms.hub
+    await socket.accept()
+    try:
+        page = hub.open(None if run is None else RunId(run))
+    except UnavailableError as error:
+        await socket.close(TRY_AGAIN_LATER, error.message)
+        return
+    try:
+        await first_to_end(_listen(socket), _talk(socket, hub, page, rooms.settings.beat_every_s))
+    except (WebSocketDisconnect, TimeoutError):
+        pass  # A page that leaves, or sleeps, is normal.
+    finally:
+        hub.close(page)
+
+
+async def _listen(socket: WebSocket) -> None:
+    """Until the page leaves. What it says is not asked for and not kept."""
+    while (await socket.receive())["type"] != "websocket.disconnect":
+        pass
+
+
+async def _talk(socket: WebSocket, hub: Hub, page: Page, beat_every_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    beat_at = loop.time() + beat_every_s
+    await _send(socket, hub.greeting())
+    while True:
+        left_s = beat_at - loop.time()
+        message: Told | Beat | None = await page.take(left_s) if left_s > 0 else None
+        if message is None:
+            message = hub.beat(page)
+            beat_at = loop.time() + beat_every_s
+        await _send(socket, message)
+        await asyncio.sleep(MESSAGE_EVERY_S)
+
+
+async def _send(socket: WebSocket, message: Greeting | Told | Beat) -> None:
+    async with asyncio.timeout(SEND_WITHIN_S):
+        await socket.send_text(_encoder.encode(message).decode())

@@ -1,0 +1,88 @@
+"""What the rooms of one running server share, handed to each request through ``app.state.rooms``."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ParamSpec, Protocol, TypeVar
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from scalescope_server.errors import UnavailableError
+from scalescope_server.live import Hub
+from scalescope_server.metrics import Metrics
+from scalescope_server.settings import Settings
+from scalescope_server.store.records import RunId
+
+if TYPE_CHECKING:
+    from scalescope_server.store.engine import Store
+
+# Reads beyond this many would wait longer than anyone looks at a page.
+MAX_WAITING_READS = 256
+
+Answer = TypeVar("Answer")
+Inputs = ParamSpec("Inputs")
+
+
+class Judging(Protocol):
+    """The judge as the rooms above see it; all its work happens on its own thread."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def wake(self, run: RunId) -> None:
+        """Tell that ``run`` has new committed rows. Any thread; returns at once."""
+
+
+class ReadingRoom:
+    """A few threads in which the store's synchronous reads run, so that the event loop never waits for one."""
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="scalescope-read")
+        self._waiting = 0
+
+    async def read(self, call: Callable[Inputs, Answer], /, *arguments: Inputs.args, **named: Inputs.kwargs) -> Answer:
+        """What ``call`` returns.
+
+        Raises:
+            UnavailableError: at once, when too many reads are waiting for the database already.
+        """
+        if self._waiting >= MAX_WAITING_READS:
+            raise UnavailableError("the database answers too slowly: too many requests are waiting for it")
+        self._waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._pool, functools.partial(call, *arguments, **named))
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """One server's parts. ``clock`` gives seconds since the epoch."""
+
+    settings: Settings
+    store: Store
+    hub: Hub
+    judge: Judging
+    reading: ReadingRoom
+    metrics: Metrics
+    clock: Callable[[], float]
+
+
+def rooms_of(connection: HTTPConnection) -> Rooms:
+    """The rooms of the server that answers ``connection``, a request or a WebSocket."""
+    found = connection.app.state.rooms
+    assert isinstance(found, Rooms)
+    return found
+
+
+RoomsHere = Annotated[Rooms, Depends(rooms_of)]

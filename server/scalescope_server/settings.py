@@ -1,0 +1,140 @@
+"""The server's settings: one frozen object, built in main from arguments and the environment.
+
+Arguments win over the environment: SCALESCOPE_DATABASE, SCALESCOPE_TOKEN and SCALESCOPE_ALLOW_HOST (names
+separated by commas).
+
+The default database is one place for every command: ``scalescope/scalescope.db`` under ``$XDG_DATA_HOME`` or
+``~/.local/share`` (macOS: ``~/Library/Application Support``, Windows: ``%LOCALAPPDATA%``).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scalescope_server.errors import SettingError
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8765
+MAX_PORT = 65_535
+# 192 bits: not to be guessed, and short enough to read over the telephone.
+TOKEN_BYTES = 24
+
+_SQLITE_PREFIX = "sqlite:///"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How one server runs.
+
+    Attributes:
+        host, port: where it listens; port 0 lets the system choose.
+        database: a path, ``sqlite:///PATH`` or another database URL.
+        root_path: the prefix under which a proxy publishes the server, "" or "/prefix".
+        token: what callers must show; None is only possible on loopback. Kept out of the repr, so out of logs.
+        allow_hosts: names besides the loopback ones and ``host`` that a Host header may hold.
+        allow_origins: origins ("https://name:port") besides the server's own whose pages may write.
+        silent_after_s: seconds without data or heartbeat after which a run counts as silent.
+        hello_within_s: seconds a trainer's connection may stay open without a Hello.
+        quiet_after_s: seconds without any frame after which a trainer's connection is closed.
+        beat_every_s: seconds between two beats to a page.
+        readers: threads that read the database for answers.
+    """
+
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    database: str = ""
+    root_path: str = ""
+    token: str | None = field(default=None, repr=False)
+    allow_hosts: tuple[str, ...] = ()
+    allow_origins: tuple[str, ...] = ()
+    silent_after_s: float = 60.0
+    hello_within_s: float = 10.0
+    quiet_after_s: float = 120.0
+    beat_every_s: float = 5.0
+    readers: int = 4
+
+    @property
+    def database_path(self) -> Path | None:
+        """The SQLite file, None for any other database."""
+        plain = self.database.removeprefix(_SQLITE_PREFIX)
+        return None if "://" in plain else Path(plain)
+
+
+def read_settings(
+    environ: Mapping[str, str],
+    *,
+    host: str = DEFAULT_HOST,
+    port: int = DEFAULT_PORT,
+    database: str | None = None,
+    root_path: str = "",
+    token: str | None = None,
+    allow_hosts: Sequence[str] = (),
+    allow_origins: Sequence[str] = (),
+) -> Settings:
+    """The settings of a server that is about to listen.
+
+    A host that is not loopback gets a token of its own when none was given: read it from the answer.
+
+    Raises:
+        SettingError: for a port, root path or token that cannot be used.
+    """
+    if not 0 <= port <= MAX_PORT:
+        raise SettingError(f"expected a port from 0 to {MAX_PORT}, got {port}", field="port")
+    chosen = token if token is not None else environ.get("SCALESCOPE_TOKEN") or None
+    named = (*allow_hosts, *environ.get("SCALESCOPE_ALLOW_HOST", "").split(","))
+    return Settings(
+        host=host,
+        port=port,
+        database=database_of(environ, database),
+        root_path=_checked_root_path(root_path),
+        token=_checked_token(chosen, host),
+        allow_hosts=tuple(name.strip().lower() for name in named if name.strip()),
+        allow_origins=tuple(origin.rstrip("/").lower() for origin in allow_origins),
+    )
+
+
+def database_of(environ: Mapping[str, str], database: str | None = None) -> str:
+    """The database to use: the argument, else SCALESCOPE_DATABASE, else the default place."""
+    return database or environ.get("SCALESCOPE_DATABASE") or str(default_database(environ))
+
+
+def default_database(environ: Mapping[str, str], platform: str = sys.platform) -> Path:
+    """The SQLite file that serve, demo and every reading command use unless told otherwise."""
+    home = Path(environ.get("HOME") or Path.home())
+    if platform == "win32":
+        folder = Path(environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif platform == "darwin":
+        folder = home / "Library" / "Application Support"
+    else:
+        folder = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+    return folder / "scalescope" / "scalescope.db"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens on ``host``."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _checked_root_path(root_path: str) -> str:
+    plain = root_path.rstrip("/")
+    if plain and not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", plain):
+        raise SettingError(f'expected a root path such as "/scalescope", got {root_path!r}', field="root_path")
+    return plain
+
+
+def _checked_token(token: str | None, host: str) -> str | None:
+    if token is None:
+        return None if is_loopback(host) else secrets.token_urlsafe(TOKEN_BYTES)
+    # It travels in a header and in a URL: anything else would only fail later, and less clearly.
+    if not re.fullmatch(r"[\x21-\x7e]{1,512}", token):
+        raise SettingError("expected a token of 1 to 512 visible ASCII characters", field="token")
+    return token
