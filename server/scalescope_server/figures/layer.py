@@ -7,7 +7,6 @@ can move them to where another scale would put them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from scalescope.numerics.formats import FP16
 
 from scalescope_server.figures.chart import Chart, Json, Look, axis, layout, log2_axis, numbers
 from scalescope_server.figures.grid import Grid, column_grain
+from scalescope_server.figures.walls import octaves
 from scalescope_server.store.records import ParameterRow, SampleBucket
 
 # Colours run over the decades of a share; one value in a million is the faintest that is drawn.
@@ -97,15 +97,11 @@ def _column(buckets: Sequence[SampleBucket]) -> Column | None:
     chosen = [b for b in sampled if b.periodic] or sampled
     if not chosen:
         return None
-    octaves = _octaves(chosen[-1].scale)
+    level = octaves(chosen[-1].scale) or 0.0
     total = Histograms.empty(1)
     for bucket in chosen:
-        total = total.merge(bucket.table.shift(round(octaves - _octaves(bucket.scale))))
-    return Column(total.counts[0] / max(int(total.numel[0]), 1), octaves)
-
-
-def _octaves(scale: float | None) -> float:
-    return math.log2(scale) if scale else 0.0
+        total = total.merge(bucket.table.shift(round(level - (octaves(bucket.scale) or 0.0))))
+    return Column(total.counts[0] / max(int(total.numel[0]), 1), level)
 
 
 def _missing(parameter: ParameterRow, look: Look) -> Chart:
@@ -148,8 +144,8 @@ def _figure(columns: Sequence[Column | None], grid: Grid, window: tuple[int, int
         },
     }
     frame = layout(look, y=log2_axis(look, low, high, 8), x={"range": list(grid.span), "showgrid": False})
-    octaves = [None if column is None else column.octaves for column in columns]
-    frame |= {"hovermode": "closest", "meta": {"octaves": octaves}}
+    levels = [None if column is None else column.octaves for column in columns]
+    frame |= {"hovermode": "closest", "meta": {"octaves": levels}}
     return {"data": [heat, *_limits(grid, look), *_limit_names(grid, look)], "layout": frame}
 
 

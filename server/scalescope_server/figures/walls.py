@@ -41,30 +41,34 @@ def compute_format(row: ParameterRow) -> FloatFormat:
     return FORMATS.get(row.compute_format or "", FP16)
 
 
-def walls(bucket: SampleBucket, limited: Sequence[int]) -> Walls:
-    """The walls of the rows in ``limited``: those computed in fp16, the only ones a loss scale is for."""
-    table = bucket.table.take(limited)
-    octaves = math.log2(bucket.scale) if bucket.scale else 0.0
-    overflow_row = int(table.amax.argmax()) if table.rows else None
+def octaves(scale: float | None) -> float | None:
+    """log2 of a loss scale; None for no scale and for one that is zero or not finite, where nothing shifts."""
+    return math.log2(scale) if scale is not None and scale > 0 and math.isfinite(scale) else None
+
+
+def walls(bucket: SampleBucket) -> Walls:
+    """The walls by one bucket, whose rows should be those computed in fp16: a loss scale is for no others."""
+    table, level = bucket.table, octaves(bucket.scale)
     amax = float(table.amax.max(initial=0.0))
-    flush = flush_wall(table.total(), octaves)
+    if level is None or amax == 0:
+        return Walls(bucket.step, None, None, None, None)
     return Walls(
         step=bucket.step,
-        overflow=math.log2(FP16.overflow_from / amax) + octaves if amax > 0 else None,
-        overflow_row=None if overflow_row is None or amax == 0 else int(limited[overflow_row]),
-        flush=flush,
-        flush_row=None if flush is None else int(limited[_first_to_flush(table)]),
+        overflow=math.log2(FP16.overflow_from / amax) + level,
+        overflow_row=int(table.amax.argmax()),
+        flush=flush_wall(table.total(), level),
+        flush_row=_first_to_flush(table),
     )
 
 
-def flush_wall(total: Histograms, octaves: float) -> float | None:
+def flush_wall(total: Histograms, level: float) -> float | None:
     """log2 of the lowest scale at which at most ``FLUSH_LIMIT`` of the non-zero values flush to zero.
 
     Args:
-        total: one row, measured at the scale ``2 ** octaves``.
+        total: one row, measured at the scale ``2 ** level``.
 
     Returns:
-        A whole number of octaves from ``octaves`` (the edges are bin edges), None if all values are zero.
+        A whole number of octaves from ``level`` (the edges are bin edges), None if all values are zero.
     """
     nonzero = int(total.nonzero[0])
     if not nonzero:
@@ -72,7 +76,7 @@ def flush_wall(total: Histograms, octaves: float) -> float | None:
     # Values below 2**edge flush once the scale has moved down by edge - flush_exponent octaves.
     below = np.concatenate([[0], np.cumsum(total.counts[0])])
     edge = int(np.searchsorted(below, FLUSH_LIMIT * nonzero, side="right")) - 1 + MIN_EXPONENT
-    return octaves + FP16.flush_exponent - edge
+    return level + FP16.flush_exponent - edge
 
 
 def as_parts(buckets: Sequence[SampleBucket]) -> list[Part]:

@@ -1,0 +1,75 @@
+"""Figures over HTTP, for the pages: read the store in its thread, draw, answer.
+
+One call answers all charts a page shows, so that a page has one request in flight and its charts agree on
+what the newest update is. Palette and width are arguments: the same data is drawn for light, dark and phones.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Depends, Query, Response
+from scalescope.numerics.measures import MeasureName
+
+from scalescope_server.figures.answers import draw_layer, draw_layers, draw_overview
+from scalescope_server.figures.chart import Look
+from scalescope_server.figures.palette import PALETTES, PaletteName
+from scalescope_server.figures.reads import Wanted
+from scalescope_server.rooms import RoomsHere
+from scalescope_server.store.records import RunId
+
+router = APIRouter(prefix="/api/runs/{run}/figures", tags=["figures"])
+
+# The widest screen shows no more points than this, the narrowest chart is still legible with the least.
+MAX_POINTS = 1500
+MIN_POINTS = 16
+
+
+def wanted(
+    palette: PaletteName = "light",
+    compact: bool = False,
+    points: int = 800,
+    start: Annotated[int | None, Query(alias="from", ge=0, lt=2**53)] = None,
+    stop: Annotated[int | None, Query(alias="to", ge=0, lt=2**53)] = None,
+) -> Wanted:
+    """What part of the run, and how to draw it. ``points`` is clamped, never refused."""
+    return Wanted(
+        look=Look(PALETTES[palette], compact),
+        points=min(max(points, MIN_POINTS), MAX_POINTS),
+        start=start,
+        stop=stop,
+    )
+
+
+WantedHere = Annotated[Wanted, Depends(wanted)]
+
+
+@router.get("")
+async def overview(
+    run: RunId, rooms: RoomsHere, wanted: WantedHere, chart: Annotated[list[str] | None, Query(max_length=64)] = None
+) -> Response:
+    """The named charts of the run (by default all), the names of all it has, and what the tiles show."""
+    return _json(await rooms.reading.read(draw_overview, rooms.store.reader, run, wanted, chart))
+
+
+@router.get("/layers")
+async def layers(
+    run: RunId,
+    rooms: RoomsHere,
+    wanted: WantedHere,
+    measure: MeasureName = "subnormal_share",
+    match: Annotated[str, Query(max_length=512)] = "",
+) -> Response:
+    """The heat map of one measure over the parameters whose name contains ``match``."""
+    return _json(await rooms.reading.read(draw_layers, rooms.store.reader, run, wanted, measure, match))
+
+
+@router.get("/layers/{parameter:path}")
+async def layer(run: RunId, parameter: str, rooms: RoomsHere, wanted: WantedHere) -> Response:
+    """One parameter's exponent histogram over time, and the readings behind it."""
+    return _json(await rooms.reading.read(draw_layer, rooms.store.reader, run, wanted, parameter))
+
+
+def _json(answer: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(answer), media_type="application/json")

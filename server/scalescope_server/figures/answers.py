@@ -1,0 +1,137 @@
+"""What each page asks for: reads of the store, and the figures drawn from them. Runs in a reading thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from scalescope.numerics.measures import MeasureName
+
+from scalescope_server.errors import NotFoundError
+from scalescope_server.figures.chart import Chart
+from scalescope_server.figures.layer import Reading, layer_chart, readings
+from scalescope_server.figures.layers import MAX_ROWS, MEASURES, layers_chart
+from scalescope_server.figures.reads import Wanted, flush_walls, marked_events, sampled_grid
+from scalescope_server.figures.scale import scale_chart
+from scalescope_server.figures.series import SKIP_RATE, Plan, plans_for, series_chart, skip_rate_chart
+from scalescope_server.figures.tiles import Tiles, tiles
+from scalescope_server.store.records import ParameterRow, RunDetail, RunId
+
+if TYPE_CHECKING:
+    from scalescope_server.store.reader import Reader
+
+
+class Named(Struct, frozen=True):
+    name: str
+    title: str
+
+
+class OverviewAnswer(Struct, frozen=True, kw_only=True):
+    """``step``: the last update the charts include, null before the first."""
+
+    step: int | None
+    available: list[Named]
+    tiles: Tiles
+    charts: list[Chart]
+
+
+class LayerRow(Struct, frozen=True):
+    name: str
+    latest: float | None
+    highest: float | None
+
+
+class LayersAnswer(Struct, frozen=True, kw_only=True):
+    step: int | None
+    measures: list[Named]
+    total: int
+    chart: Chart
+    rows: list[LayerRow]
+
+
+class LayerAnswer(Struct, frozen=True, kw_only=True):
+    """``scale`` is the one in force; ``names`` are all parameters in forward order."""
+
+    step: int | None
+    scale: float | None
+    parameter: ParameterRow
+    names: list[str]
+    chart: Chart
+    readings: list[Reading]
+
+
+def draw_overview(reader: Reader, run: RunId, wanted: Wanted, charts: Sequence[str] | None) -> OverviewAnswer:
+    """The charts called ``charts`` (None: all) in the order of the page. Raises NotFound for no such run."""
+    detail = reader.run(run)
+    step = _last_step(detail)
+    plans = {plan.name: plan for plan in plans_for(reader.series_names(run))}
+    available = [Named("scale", "Loss scale"), Named(SKIP_RATE, "Updates skipped")]
+    available += [Named(plan.name, plan.title) for plan in plans.values()]
+    chosen = [named.name for named in available if charts is None or named.name in charts]
+    return OverviewAnswer(
+        step=step,
+        available=available,
+        tiles=tiles(reader, run, detail),
+        charts=_charts(reader, run, wanted, detail, chosen, plans),
+    )
+
+
+def draw_layers(reader: Reader, run: RunId, wanted: Wanted, measure: MeasureName, match: str) -> LayersAnswer:
+    """The heat map of ``measure``; ``match`` filters by a part of the name, whatever the case."""
+    detail = reader.run(run)
+    matching = [p for p in detail.parameters if match.casefold() in p.name.casefold()]
+    shown = matching[:MAX_ROWS]
+    grid, _ = sampled_grid(reader, run, wanted, shown, detail.every)
+    drawn = layers_chart(measure, grid, shown, len(matching), wanted.look)
+    return LayersAnswer(
+        step=_last_step(detail),
+        measures=[Named(name, plan.title) for name, plan in MEASURES.items()],
+        total=len(matching),
+        chart=drawn.chart,
+        rows=[LayerRow(*row) for row in drawn.rows],
+    )
+
+
+def draw_layer(reader: Reader, run: RunId, wanted: Wanted, parameter: str) -> LayerAnswer:
+    """The histogram of ``parameter`` over time.
+
+    Raises:
+        NotFoundError: if the run has no such parameter.
+    """
+    detail = reader.run(run)
+    row = next((p for p in detail.parameters if p.name == parameter), None)
+    if row is None:
+        raise NotFoundError(f"run {run} has no parameter called {parameter!r}", field="parameter")
+    grid, samples = sampled_grid(reader, run, wanted, [row], detail.every)
+    return LayerAnswer(
+        step=_last_step(detail),
+        scale=detail.summary.scale,
+        parameter=row,
+        names=[p.name for p in detail.parameters],
+        chart=layer_chart(row, grid, wanted.look),
+        readings=readings(samples),
+    )
+
+
+def _last_step(detail: RunDetail) -> int | None:
+    return detail.summary.attempted - 1 if detail.summary.attempted else None
+
+
+def _charts(
+    reader: Reader, run: RunId, wanted: Wanted, detail: RunDetail, names: Sequence[str], plans: dict[str, Plan]
+) -> list[Chart]:
+    """One read of all series that the charts need, so that they agree on their newest update."""
+    needed = {"scale", "skipped", "amax"} if {"scale", SKIP_RATE} & set(names) else set()
+    needed |= {line.series for name in names if name in plans for line in plans[name].lines}
+    bucket, series = reader.series(run, sorted(needed), start=wanted.start, stop=wanted.stop, points=wanted.points)
+    drawn = []
+    for name in names:
+        if name == "scale":
+            events, walls = marked_events(reader, run, wanted), flush_walls(reader, run, wanted, detail)
+            drawn.append(scale_chart(series, bucket, events, walls, wanted.look))
+        elif name == SKIP_RATE:
+            drawn.append(skip_rate_chart(series["skipped"], bucket, wanted.look))
+        else:
+            drawn.append(series_chart(plans[name], series, bucket, wanted.look))
+    return drawn
