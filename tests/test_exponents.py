@@ -72,6 +72,7 @@ def test_merging_tables_of_different_rows_is_refused() -> None:
 @settings(deadline=None)
 @given(values, st.integers(-60, 60))
 def test_shifting_is_multiplying_by_a_power_of_two(found: NDArray[np.float32], octaves: int) -> None:
+    found = np.where(np.abs(found) < 2.0**MIN_EXPONENT, 0, found)  # fp32's subnormals are zeros already
     product = np.ldexp(found.astype(np.float64), octaves)
     product = product[np.abs(product) < 2.0**128]
     shifted = histogram(found).shift(octaves)

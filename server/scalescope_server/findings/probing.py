@@ -1,0 +1,33 @@
+"""HEALTHY_PROBING: rare skips right after a doubling, and the scale comes back. A chip, never an alarm."""
+
+from __future__ import annotations
+
+from scalescope_server.findings.history import History, ScalerRules
+from scalescope_server.findings.words import percent, scale_text
+from scalescope_server.store.records import FindingRow
+
+
+def find(history: History, rules: ScalerRules) -> list[FindingRow]:
+    """Nothing before the first rejected doubling, nor when most skips have another cause."""
+    probes = [skip for skip in history.skips if skip.after_growth is not None]
+    if not probes or len(probes) * 2 < len(history.skips):
+        return []
+    updates = history.window_updates(rules)
+    share = len(history.skips) / updates
+    ceiling = min(skip.scale for skip in probes)
+    return [
+        FindingRow(
+            code="HEALTHY_PROBING",
+            subject="scale",
+            severity="info",
+            sentence=(
+                f"{len(history.skips)} of the last {updates:,} updates were skipped ({percent(share)}), after the "
+                f"scale was doubled to {scale_text(ceiling)}: the scaler probes its ceiling. This is normal."
+            ),
+            evidence={"skips": [skip.step for skip in history.skips][-50:], "updates": updates, "ceiling": ceiling},
+            advice="Nothing to do.",
+            first_step=history.settled_at or 0,
+            last_step=None,
+            seen_step=history.last_step,
+        )
+    ]
