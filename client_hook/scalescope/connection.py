@@ -1,0 +1,182 @@
+"""One WebSocket conversation with the server: a thin shell around :class:`TrainerSession`.
+
+Both who sends while a training runs (:mod:`scalescope.link`) and who delivers a spool file later
+(:mod:`scalescope.push`) speak through it; they differ in what waits and in when they are done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal, Protocol
+from urllib.parse import urlsplit
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+
+from scalescope.session import Frame, SessionError, TrainerSession
+from scalescope.settings import ingest_url
+from scalescope.version import __version__
+from scalescope.wire import Heartbeat, Hello, encode
+
+HEARTBEAT_S = 5.0
+OPEN_TIMEOUT_S = 5.0
+CLOSE_TIMEOUT_S = 1.0
+
+# The server's longest message is a refusal with its sentence.
+MAX_ANSWER_BYTES = 256 * 1024
+
+# What may go wrong with a connection. RuntimeError: no thread for a name lookup once the interpreter ends.
+# ImportError: a SOCKS proxy is configured and its package is not there. ValueError: a host that is no name.
+TROUBLE = (OSError, WebSocketException, SessionError, RuntimeError, ImportError, ValueError)
+
+_UNAUTHORISED = (401, 403)
+
+
+class Backlog(Protocol):
+    """What a connection delivers."""
+
+    def waiting(self, after: int) -> Iterator[Frame]:
+        """The records above the sequence ``after``, in order."""
+        ...
+
+    def acknowledge(self, durable: int) -> object:
+        """Every record up to ``durable`` is stored by the server."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The server and what it wants to see."""
+
+    url: str
+    token: str | None
+
+
+class Connection:
+    """One attempt to talk to the server, and the conversation if it succeeds.
+
+    Args:
+        hello: who calls.
+        backlog: what to deliver.
+        news: set by the owner when the backlog grew.
+        heartbeat: the message for this moment; None sends none.
+        on_change: called after the welcome and after every acknowledgement.
+    """
+
+    def __init__(
+        self,
+        hello: Hello,
+        backlog: Backlog,
+        news: asyncio.Event,
+        *,
+        heartbeat: Callable[[], Heartbeat] | None = None,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.sent = 0
+        self.acknowledgements = 0
+        self.open = False
+        self._session = TrainerSession(hello)
+        self._backlog = backlog
+        self._news = news
+        self._heartbeat = heartbeat
+        self._on_change = on_change
+
+    async def run(self, peer: Peer) -> None:
+        """Talk until cancelled. Raises one of ``TROUBLE``, alone or in a group, when the connection ends."""
+        try:
+            async with _dial(peer) as socket:
+                await self._greet(socket)
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._receive(socket))
+                    group.create_task(self._send(socket))
+                    group.create_task(self._beat(socket))
+        finally:
+            self.open = False
+
+    async def _greet(self, socket: ClientConnection) -> None:
+        # A server that accepts and never answers must not hold us.
+        async with asyncio.timeout(OPEN_TIMEOUT_S):
+            await socket.send(self._session.open())
+            answer = await socket.recv(decode=False)
+        self._take(answer)
+        self.open = True
+        self._on_change()
+
+    async def _receive(self, socket: ClientConnection) -> None:
+        while True:
+            self._take(await socket.recv(decode=False))
+            self.acknowledgements += 1
+            self._on_change()
+            # The acknowledgement made room for more.
+            self._news.set()
+
+    async def _send(self, socket: ClientConnection) -> None:
+        # When the socket closes, the receiving side still has a refusal to read that says why.
+        with suppress(ConnectionClosed):
+            while True:
+                self._news.clear()
+                for data in self._session.sendable(self._backlog.waiting(self._session.cursor)):
+                    await socket.send(data)
+                    self.sent += 1
+                await self._news.wait()
+
+    async def _beat(self, socket: ClientConnection) -> None:
+        with suppress(ConnectionClosed):
+            while self._heartbeat:
+                await asyncio.sleep(HEARTBEAT_S)
+                await socket.send(encode(self._heartbeat()))
+
+    def _take(self, data: bytes) -> None:
+        self._backlog.acknowledge(self._session.receive(data))
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong, in a few words for a log line."""
+    if isinstance(error, InvalidStatus):
+        return f"it answered HTTP {error.response.status_code}"
+    if isinstance(error, TimeoutError) and not str(error):
+        return "no answer in time"
+    return str(error) or type(error).__name__
+
+
+def final_refusal(error: BaseException) -> str | None:
+    """What to do about a refusal that trying again does not change; None for anything else."""
+    if isinstance(error, InvalidStatus) and error.response.status_code in _UNAUTHORISED:
+        return "set SCALESCOPE_TOKEN to a token of that server (`scalescope token create` makes one)"
+    if not isinstance(error, SessionError) or error.refusal.retry:
+        return None
+    if error.refusal.code == "token":
+        return "set SCALESCOPE_TOKEN to a token of that server (`scalescope token create` makes one)"
+    if error.refusal.code == "protocol":
+        return "install the same version of scalescope on both sides"
+    return "what it said names the cause"
+
+
+def _dial(peer: Peer) -> connect:
+    headers = {"Authorization": f"Bearer {peer.token}"} if peer.token else {}
+    # A proxy set for the internet has no way to this machine's own loopback.
+    proxy: Literal[True] | None = None if _is_loopback(peer.url) else True
+    return connect(
+        ingest_url(peer.url),
+        additional_headers=headers,
+        user_agent_header=f"scalescope/{__version__}",
+        compression=None,
+        max_size=MAX_ANSWER_BYTES,
+        open_timeout=OPEN_TIMEOUT_S,
+        close_timeout=CLOSE_TIMEOUT_S,
+        proxy=proxy,
+    )
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,105 @@
+"""The thread that carries records from the training to the server.
+
+All the work is done by a :class:`Courier` on an event loop of its own; the training thread only ever calls
+:meth:`Link.wake`. The thread is a daemon: a training that ends without :meth:`Link.close` loses what the
+server has not acknowledged, but is never held up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from scalescope.courier import Courier, Farewell, LinkStats, Source
+from scalescope.settings import Settings
+from scalescope.wire import ByeReason, Hello
+
+__all__ = ["Link", "LinkStats", "Source"]
+
+# What the thread may take beyond the timeout of close() to write the rest to disk.
+SPILL_GRACE_S = 3.0
+
+logger = logging.getLogger("scalescope")
+
+
+class Link:
+    """Sends what ``source`` gives to the server of ``settings``, exactly once, until closed."""
+
+    def __init__(
+        self, hello: Hello, settings: Settings, source: Source, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._courier = Courier(hello, settings, source, clock=clock)
+        self._thread = threading.Thread(target=self._run, name="scalescope-link", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = os.getpid()
+        self._farewell: Farewell | None = None
+        self._delivered = False
+
+    def start(self) -> None:
+        """Start the thread. A process that can have no more threads is told so in a log line."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            logger.warning("scalescope: nothing is recorded: %s", error)
+
+    def wake(self) -> None:
+        """There is news to drain. From any thread; takes a few microseconds at most and never blocks."""
+        # After a fork the child has our memory but not our thread: it must not touch the parent's socket.
+        if self._courier.asleep and os.getpid() == self._pid:
+            self._courier.asleep = False
+            self._call(self._courier.news.set)
+
+    def close(self, reason: ByeReason, detail: str, timeout_s: float = 10.0) -> bool:
+        """Deliver everything and say goodbye; what is not acknowledged after ``timeout_s`` goes to the spool.
+
+        A server that never answered in this process is waited for only a second. True when everything is
+        stored by the server; called again, the same answer.
+        """
+        if os.getpid() != self._pid or self._thread.ident is None:
+            return False
+        if self._farewell is None:
+            self._farewell = Farewell(reason, detail, timeout_s)
+            self._call(self._ask_to_finish)
+        self._thread.join(timeout_s + SPILL_GRACE_S)
+        return self._delivered
+
+    def stats(self) -> LinkStats:
+        """Where delivery stands. From any thread."""
+        return self._courier.stats()
+
+    def _ask_to_finish(self) -> None:
+        if self._farewell:
+            self._courier.finish(self._farewell)
+
+    def _call(self, function: Callable[[], None]) -> None:
+        # RuntimeError: the loop has ended, and the thread with it.
+        with suppress(RuntimeError):
+            if self._loop:
+                self._loop.call_soon_threadsafe(function)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._work())
+        except Exception as error:  # noqa: BLE001  the connection's edge: nothing may reach the training
+            logger.warning("scalescope: recording has stopped: %r; the training goes on", _innermost(error))
+        finally:
+            self._courier.asleep = False
+            everything = self._courier.settle()
+            self._delivered = everything and self._farewell is not None
+
+    async def _work(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        # close() may have come before there was a loop to tell.
+        self._ask_to_finish()
+        await self._courier.run()
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,139 @@
+"""A small real server for the trainer's side: real sockets, the real session and ledger, records in memory."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Literal
+
+from scalescope.session import Ledger, ServerSession, SessionError, ack
+from scalescope.wire import Heartbeat, Hello, Record, Refused, encode
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import Server, ServerConnection, serve
+
+DEADLINE_S = 20.0
+
+# normal · accepts the socket and says nothing · welcomes and never acknowledges
+Manner = Literal["normal", "mute", "no acks"]
+
+
+@dataclass
+class Shelf:
+    """What servers have stored; outlives each of them. Wait on it with :meth:`until`."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    records: list[Record] = field(default_factory=list)
+    hellos: list[Hello] = field(default_factory=list)
+    heartbeats: list[Heartbeat] = field(default_factory=list)
+    duplicates: int = 0
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def until(self, true: Callable[[Shelf], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: true(self), DEADLINE_S), "the server never got there"
+
+    def store(self, message: Hello | Record | Heartbeat) -> None:
+        with self.changed:
+            if isinstance(message, Hello):
+                self.hellos.append(message)
+            elif isinstance(message, Heartbeat):
+                self.heartbeats.append(message)
+            elif message.sequence in self.ledger:
+                self.duplicates += 1
+            else:
+                self.ledger = self.ledger.add(message.sequence)
+                self.records.append(message)
+            self.changed.notify_all()
+
+
+class SmallServer:
+    """Serves on loopback in threads; ``kill`` cuts every connection as a killed process would."""
+
+    def __init__(self, shelf: Shelf, *, port: int = 0, manner: Manner = "normal", token: str | None = None) -> None:
+        self._shelf = shelf
+        self._manner = manner
+        self._token = token
+        self._open: set[ServerConnection] = set()
+        self._server: Server = serve(self._converse, "127.0.0.1", port, compression=None, ping_interval=None)
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+        self.port: int = self._server.socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def kill(self) -> None:
+        self._server.shutdown()
+        for connection in list(self._open):
+            with suppress(OSError):
+                connection.socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(DEADLINE_S)
+
+    def _converse(self, connection: ServerConnection) -> None:
+        self._open.add(connection)
+        with suppress(ConnectionClosed):
+            if self._refused(connection):
+                return
+            session = ServerSession()
+            while True:
+                self._answer(connection, session, connection.recv(decode=False))
+        self._open.discard(connection)
+
+    def _refused(self, connection: ServerConnection) -> bool:
+        assert connection.request is not None
+        if self._token and connection.request.headers.get("Authorization") != f"Bearer {self._token}":
+            connection.send(encode(Refused(code="token", message="this token is not known here", retry=False)))
+            return True
+        return False
+
+    def _answer(self, connection: ServerConnection, session: ServerSession, frame: bytes) -> None:
+        try:
+            message = session.receive(frame)
+        except SessionError as error:
+            connection.send(encode(error.refusal))
+            raise ConnectionError from error
+        self._shelf.store(message)
+        if isinstance(message, Hello):
+            if self._manner != "mute":
+                connection.send(session.welcome(self._shelf.ledger, "small"))
+        elif isinstance(message, Record) and self._manner == "normal":
+            connection.send(ack(message.sequence))
+
+
+@contextmanager
+def serving(
+    shelf: Shelf, *, port: int = 0, manner: Manner = "normal", token: str | None = None
+) -> Iterator[SmallServer]:
+    server = SmallServer(shelf, port=port, manner=manner, token=token)
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+def free_port() -> int:
+    """A port on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def hello(run: str = "run", segment: str = "segment", rank: int = 0) -> Hello:
+    return Hello(
+        protocol=1,
+        run=run,
+        segment=segment,
+        rank=rank,
+        world_size=rank + 1,
+        started_at=0.0,
+        project="test",
+        name=None,
+        tags=[],
+        config="{}",
+        environment={},
+        scaler=None,
+        optimizers=[],
+        every=10,
+    )
