@@ -57,7 +57,9 @@ class SmallServer:
         self._manner = manner
         self._token = token
         self._open: set[ServerConnection] = set()
-        self._server: Server = serve(self._converse, "127.0.0.1", port, compression=None, ping_interval=None)
+        self._server: Server = serve(
+            self._converse, "127.0.0.1", port, compression=None, ping_interval=None, close_timeout=0.5
+        )
         self._thread = threading.Thread(target=self._server.serve_forever)
         self._thread.start()
         self.port: int = self._server.socket.getsockname()[1]

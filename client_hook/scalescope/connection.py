@@ -100,7 +100,8 @@ class Connection:
     async def _greet(self, socket: ClientConnection) -> None:
         # A server that accepts and never answers must not hold us.
         async with asyncio.timeout(OPEN_TIMEOUT_S):
-            await socket.send(self._session.open())
+            with suppress(ConnectionClosed):  # one that refuses before we speak has left its reason to read
+                await socket.send(self._session.open())
             answer = await socket.recv(decode=False)
         self._take(answer)
         self.open = True

@@ -93,6 +93,7 @@ class Courier:
         settings: Settings,
         source: Source,
         *,
+        outbox: Outbox | None = None,
         clock: Callable[[], float] = time.time,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -103,7 +104,7 @@ class Courier:
         self._source = source
         self._clock = clock
         self._jitter = jitter
-        self._outbox = Outbox(hello, settings.url, settings.spool)
+        self._outbox = outbox or Outbox(hello, settings.url, settings.spool)
         self._sequence = 0
         self._told_dropped: Counter[str] = Counter()
         self._connection: Connection | None = None
@@ -134,9 +135,9 @@ class Courier:
     def settle(self) -> bool:
         """After :meth:`run`: put what is left on disk. True when nothing was left."""
         left = self._outbox.pending
-        self._outbox.spill()
         if left:
-            self._tell_left()
+            self._outbox.spill()
+            self._tell_left(left)
         self._outbox.close()
         return left == 0
 
@@ -148,12 +149,8 @@ class Courier:
             pending=self._outbox.pending,
             dropped=self._outbox.dropped.total() + self._source.dropped,
             spilled=self._outbox.spilled,
-            connected=self._connected,
+            connected=connection is not None and connection.open,
         )
-
-    @property
-    def _connected(self) -> bool:
-        return self._connection is not None and self._connection.open
 
     async def _collect_news(self) -> None:
         while True:
@@ -161,7 +158,7 @@ class Courier:
             # Before the look, so that news which comes during it wakes us again.
             self.asleep = True
             self._collect()
-            await asyncio.sleep(COALESCE_S if self._connected else AWAY_COALESCE_S)
+            await asyncio.sleep(AWAY_COALESCE_S if self._in_trouble else COALESCE_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self.news.wait()
@@ -274,15 +271,11 @@ class Courier:
             reason(trouble),
         )
 
-    def _tell_left(self) -> None:
-        url, path, dropped = self._peer.url, self._outbox.path, self._outbox.dropped.total()
-        logger.warning(
-            "scalescope: %d records were not delivered to %s: %s%s",
-            self._outbox.pending + dropped,
-            url,
-            f"kept in {path}, deliver them with: scalescope push {path.parent}" if path else "they are lost",
-            f" ({dropped} were dropped)" if dropped and path else "",
-        )
+    def _tell_left(self, left: int) -> None:
+        kept, path = self._outbox.spilled, self._outbox.path
+        where = f"kept in {path}, deliver them with: scalescope push {path.parent}" if path else "nothing is kept"
+        lost = f" ({left - kept} had no room and are lost)" if left > kept else ""
+        logger.warning("scalescope: %d records were not delivered to %s: %s%s", left, self._peer.url, where, lost)
 
 
 def retry_delay(failures: int, jitter: float) -> float:

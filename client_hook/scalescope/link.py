@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from scalescope.courier import Courier, Farewell, LinkStats, Source
+from scalescope.outbox import Outbox
 from scalescope.settings import Settings
 from scalescope.wire import ByeReason, Hello
 
@@ -28,12 +29,21 @@ logger = logging.getLogger("scalescope")
 
 
 class Link:
-    """Sends what ``source`` gives to the server of ``settings``, exactly once, until closed."""
+    """Sends what ``source`` gives to the server of ``settings``, exactly once, until closed.
+
+    Records wait in ``outbox``, by default one that spills to the folder of ``settings``.
+    """
 
     def __init__(
-        self, hello: Hello, settings: Settings, source: Source, *, clock: Callable[[], float] = time.time
+        self,
+        hello: Hello,
+        settings: Settings,
+        source: Source,
+        *,
+        outbox: Outbox | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._courier = Courier(hello, settings, source, clock=clock)
+        self._courier = Courier(hello, settings, source, outbox=outbox, clock=clock)
         self._thread = threading.Thread(target=self._run, name="scalescope-link", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = os.getpid()
