@@ -1,0 +1,74 @@
+"""Numbers that live in tensors, read without making the training thread wait.
+
+On the CPU a number is read at once. On a CUDA device it is copied to pinned memory in the order of the
+stream, and an event says when it has arrived: what later kernels do to the tensor does not matter. On other
+devices, which have no such copy, the value is kept on the device and read by whoever asks for it, which is
+the link's thread.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+class Reading:
+    """Numbers on their way to the host."""
+
+    __slots__ = ("_copied", "_event", "_host")
+
+    def __init__(self, host: torch.Tensor, event: torch.cuda.Event | None, *, copied: bool) -> None:
+        self._host = host
+        self._event = event
+        self._copied = copied
+
+    def ready(self) -> bool:
+        """Whether the numbers can be had. Asks, never waits."""
+        return self._event is None or bool(self._event.query())
+
+    def numbers(self) -> list[float]:
+        """All numbers, flat. Only when :meth:`ready`; on devices without events this waits for the device."""
+        return [float(value) for value in self._host.reshape(-1).tolist()]
+
+    def number(self) -> float:
+        """The only number."""
+        return float(self._host.item())
+
+    def at_hand(self) -> float | None:
+        """The only number if it is on the host already. Never waits, so the training thread may ask."""
+        return self.number() if self._copied and self.ready() else None
+
+
+Value = float | Reading
+
+
+def read_later(tensor: torch.Tensor) -> Value:
+    """The number in a tensor of one element: itself on the CPU, else a reading of what it holds now."""
+    if tensor.device.type == "cpu":
+        return float(tensor.item())
+    return copied(tensor)
+
+
+def copied(tensor: torch.Tensor) -> Reading:
+    """All numbers of ``tensor`` as they stand at this point of its device's stream."""
+    source = tensor.detach()
+    if source.device.type != "cuda":
+        return Reading(source.clone(), None, copied=source.device.type == "cpu")
+    host = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
+    host.copy_(source, non_blocking=True)
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(source.device))
+    return Reading(host, event, copied=True)
+
+
+def ready(value: Value) -> bool:
+    return isinstance(value, float) or value.ready()
+
+
+def number(value: Value) -> float:
+    """The number. Only when :func:`ready`."""
+    return value if isinstance(value, float) else value.number()
+
+
+def at_hand(value: Value) -> float | None:
+    """The number if it is on the host, without waiting."""
+    return value if isinstance(value, float) else value.at_hand()

@@ -1,0 +1,71 @@
+"""The edge between training and telemetry: what a tap does runs through here, is timed, and never raises."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+# Enough for a steady median, little enough that it follows a change within minutes.
+_REMEMBERED = 512
+
+logger = logging.getLogger("scalescope")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the hook took of the training thread per update, in microseconds; None before the first."""
+
+    last_us: float | None
+    median_us: float | None
+    updates: int
+
+
+class Edge:
+    """Runs the taps of one scope. ``errors`` counts what went wrong in them."""
+
+    def __init__(self) -> None:
+        self.errors = 0
+        self._told = False
+        self._spent_ns = 0
+        self._costs: dict[bool, deque[int]] = {False: deque(maxlen=_REMEMBERED), True: deque(maxlen=_REMEMBERED)}
+        self._counts = {False: 0, True: 0}
+
+    def call(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """The result of ``work``, or None where it failed: training goes on whatever telemetry does."""
+        start = time.perf_counter_ns()
+        try:
+            return work(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - a tap: whatever fails here must not reach the training loop
+            self._report(error)
+            return None
+        finally:
+            self._spent_ns += time.perf_counter_ns() - start
+
+    def charge(self, *, sampled: bool) -> None:
+        """Enter what was spent since the last charge as the cost of one update."""
+        self._costs[sampled].append(self._spent_ns)
+        self._counts[sampled] += 1
+        self._spent_ns = 0
+
+    def cost(self, *, sampled: bool) -> Cost:
+        """The cost of updates at which gradients were measured, or of those at which none were."""
+        spent = list(self._costs[sampled])
+        if not spent:
+            return Cost(None, None, 0)
+        return Cost(spent[-1] / 1e3, statistics.median(spent) / 1e3, self._counts[sampled])
+
+    def _report(self, error: Exception) -> None:
+        self.errors += 1
+        if not self._told:
+            self._told = True
+            logger.warning(
+                "scalescope: a tap failed and training goes on; later failures are only counted", exc_info=error
+            )

@@ -1,0 +1,126 @@
+"""Which parameter is which: one index for a segment, in forward order, under the name the model's author gave.
+
+Wrappers leave no trace in a name: compiling, data parallelism, sharding and checkpointing add their own
+segments, and the same layer must carry the same name with and without them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from scalescope.wire import Layout, Order, Parameter
+
+# The wire carries no more; a model of this many tensors is watched in part.
+MAX_PARAMETERS = 20_000
+_MAX_NAME = 512
+_INNER_WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+_OWN_FORMAT = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+
+
+class Known(NamedTuple):
+    """The place of a parameter; the reference tells it from a later one at the same address."""
+
+    reference: weakref.ref[torch.Tensor]
+    index: int
+
+
+class Parameters:
+    """The parameters that a scope watches. Indexes are given once and never change."""
+
+    def __init__(self, models: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        self._models = [weakref.ref(model) for model in models]
+        self._entries: list[Parameter] = []
+        self._known: dict[int, Known] = {}
+        self.tensors: list[weakref.ref[torch.Tensor]] = []
+        self.compiled = any(_is_compiled(model) for model in models)
+        for name, tensor in self._named():
+            if tensor.requires_grad:
+                self._enter(name, tensor)
+        self.extend(optimizers)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def index(self, tensor: torch.Tensor) -> int | None:
+        """Its index; None for a parameter that has none yet."""
+        known = self._known.get(id(tensor))
+        return known.index if known is not None and known.reference() is tensor else None
+
+    def extend(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """Enter what the optimizers hold and the layout lacks: unfrozen later, added, or of no watched model."""
+        names = {id(tensor): name for name, tensor in self._named()}
+        for number, optimizer in enumerate(optimizers):
+            for group, settings in enumerate(optimizer.param_groups):
+                for place, tensor in enumerate(settings["params"]):
+                    if tensor.requires_grad and self.index(tensor) is None:
+                        self._enter(names.get(id(tensor), f"optimizer{number}.{group}.{place}"), tensor)
+
+    def set_format(self, index: int, compute_format: str) -> None:
+        entry = self._entries[index]
+        self._entries[index] = Parameter(
+            entry.name, entry.module, entry.shape, entry.dtype, entry.numel, compute_format
+        )
+
+    def compute_format(self, index: int) -> str | None:
+        return self._entries[index].compute_format
+
+    def layout(self, order: Order, backward: Sequence[int]) -> Layout:
+        """The record of what is known now."""
+        return Layout(sequence=0, parameters=list(self._entries), order=order, backward=list(backward))
+
+    def _named(self) -> Iterator[tuple[str, torch.Tensor]]:
+        models = [model for reference in self._models if (model := reference()) is not None]
+        for model, prefix in zip(models, _prefixes(models), strict=True):
+            for name, tensor in _unwrapped(model).named_parameters():
+                yield prefix + _plain(name), tensor
+
+    def _enter(self, name: str, tensor: torch.Tensor) -> None:
+        if len(self._entries) >= MAX_PARAMETERS or self.index(tensor) is not None:
+            return
+        # In fp32 the gradient may still have been computed in half: only its first values tell.
+        own = None if tensor.dtype == torch.float32 else _OWN_FORMAT.get(tensor.dtype)
+        shown = name[-_MAX_NAME:]
+        module = shown.rpartition(".")[0]
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        self._known[id(tensor)] = Known(weakref.ref(tensor), len(self._entries))
+        self.tensors.append(weakref.ref(tensor))
+        self._entries.append(Parameter(shown, module, list(tensor.shape), dtype, tensor.numel(), own))
+
+
+def _prefixes(models: Sequence[nn.Module]) -> list[str]:
+    """Nothing for a single model; else the class, numbered where two share one."""
+    if len(models) < 2:
+        return [""] * len(models)
+    classes = [type(_unwrapped(model)).__name__ for model in models]
+    return [
+        f"{name}." if classes.count(name) == 1 else f"{name}{classes[:place].count(name)}."
+        for place, name in enumerate(classes)
+    ]
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The author's module inside compiling and data-parallel wrappers."""
+    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    while True:
+        inner = model.module if isinstance(model, parallel) else getattr(model, "_orig_mod", None)
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
+
+
+def _plain(name: str) -> str:
+    for wrapper in _INNER_WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
+
+
+def _is_compiled(model: nn.Module) -> bool:
+    return any(
+        hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+        for module in model.modules()
+    )
