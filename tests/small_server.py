@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from scalescope.session import Ledger, ServerSession, SessionError, ack
-from scalescope.wire import Heartbeat, Hello, Record, Refused, encode
+from scalescope.wire import MAX_FRAME_BYTES, Heartbeat, Hello, Record, Refused, encode
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import Server, ServerConnection, serve
 
@@ -58,7 +58,13 @@ class SmallServer:
         self._token = token
         self._open: set[ServerConnection] = set()
         self._server: Server = serve(
-            self._converse, "127.0.0.1", port, compression=None, ping_interval=None, close_timeout=0.5
+            self._converse,
+            "127.0.0.1",
+            port,
+            compression=None,
+            max_size=MAX_FRAME_BYTES,
+            ping_interval=None,
+            close_timeout=0.5,
         )
         self._thread = threading.Thread(target=self._server.serve_forever)
         self._thread.start()

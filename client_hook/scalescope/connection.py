@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from scalescope.session import Frame, SessionError, TrainerSession
 from scalescope.settings import ingest_url
 from scalescope.version import __version__
-from scalescope.wire import Heartbeat, Hello, encode
+from scalescope.wire import Heartbeat, Hello, RefusalCode, encode
 
 HEARTBEAT_S = 5.0
 OPEN_TIMEOUT_S = 5.0
@@ -34,6 +34,11 @@ MAX_ANSWER_BYTES = 256 * 1024
 TROUBLE = (OSError, WebSocketException, SessionError, RuntimeError, ImportError, ValueError)
 
 _UNAUTHORISED = (401, 403)
+_ADVICE: dict[RefusalCode, str] = {
+    "token": "set SCALESCOPE_TOKEN to the token of that server",
+    "protocol": "install the same version of scalescope on both sides",
+    "superseded": "give each process a rank or a run of its own",
+}
 
 
 class Backlog(Protocol):
@@ -63,7 +68,7 @@ class Connection:
         hello: who calls.
         backlog: what to deliver.
         news: set by the owner when the backlog grew.
-        heartbeat: the message for this moment; None sends none.
+        heartbeat: the message for this moment, asked for at once and every 5 s; None sends none.
         on_change: called after the welcome and after every acknowledgement.
     """
 
@@ -128,8 +133,8 @@ class Connection:
     async def _beat(self, socket: ClientConnection) -> None:
         with suppress(ConnectionClosed):
             while self._heartbeat:
-                await asyncio.sleep(HEARTBEAT_S)
                 await socket.send(encode(self._heartbeat()))
+                await asyncio.sleep(HEARTBEAT_S)
 
     def _take(self, data: bytes) -> None:
         self._backlog.acknowledge(self._session.receive(data))
@@ -147,14 +152,10 @@ def reason(error: BaseException) -> str:
 def final_refusal(error: BaseException) -> str | None:
     """What to do about a refusal that trying again does not change; None for anything else."""
     if isinstance(error, InvalidStatus) and error.response.status_code in _UNAUTHORISED:
-        return "set SCALESCOPE_TOKEN to a token of that server (`scalescope token create` makes one)"
+        return _ADVICE["token"]
     if not isinstance(error, SessionError) or error.refusal.retry:
         return None
-    if error.refusal.code == "token":
-        return "set SCALESCOPE_TOKEN to a token of that server (`scalescope token create` makes one)"
-    if error.refusal.code == "protocol":
-        return "install the same version of scalescope on both sides"
-    return "what it said names the cause"
+    return _ADVICE.get(error.refusal.code, "what it says names the cause")
 
 
 def _dial(peer: Peer) -> connect:

@@ -1,0 +1,134 @@
+"""``scalescope push``: deliver what trainings could not, each file to the server it was written for.
+
+Safe to repeat and to interrupt: the server stores each record once, and a file is deleted only when the
+server has acknowledged all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+from scalescope.connection import TROUBLE, Connection, Peer, final_refusal, reason
+from scalescope.errors import CommandError, UsageError
+from scalescope.settings import Settings
+from scalescope.spool import SUFFIX, SpoolError, SpoolFile
+
+# A server that takes nothing for so long is not going to.
+STALLED_S = 30.0
+REPORT_EVERY_S = 0.1
+
+
+def push(folder: Path, settings: Settings, out: TextIO) -> int:
+    """Deliver every spool file in ``folder``; lines about each go to ``out``. The answer is the exit code.
+
+    Raises:
+        UsageError: if there is no such folder, unless it is the default one.
+    """
+    if not folder.is_dir() and folder != settings.spool:
+        raise UsageError(f"{folder}: expected a folder with files of undelivered data, got none")
+    paths = sorted(folder.glob(f"*{SUFFIX}"))
+    if not paths:
+        print(f"nothing to push in {folder}", file=out)
+    left = [path for path in paths if not _delivered(path, settings, out)]
+    if left:
+        print(f"{len(left)} of {len(paths)} files are left in {folder}; push again later", file=out)
+    return 1 if left else 0
+
+
+def _delivered(path: Path, settings: Settings, out: TextIO) -> bool:
+    try:
+        with closing(SpoolFile.open(path)) as file:
+            progress = Progress(path.name, file.remaining, out)
+            if file.remaining:
+                asyncio.run(deliver(file, _peer(file, settings), progress))
+            file.delete()
+    except (CommandError, SpoolError, OSError) as error:
+        print(f"{path.name}: {error}", file=out)
+        return False
+    progress.finish(file.header.url)
+    return True
+
+
+async def deliver(file: SpoolFile, peer: Peer, progress: Progress) -> None:
+    """Send the records of ``file`` until all are acknowledged.
+
+    Raises:
+        CommandError: if the server cannot be reached, refuses, or acknowledges nothing for half a minute.
+    """
+    done = asyncio.Event()
+
+    def on_change() -> None:
+        progress.show(file.remaining)
+        if not file.remaining:
+            done.set()
+
+    connection = Connection(file.header.hello, file, asyncio.Event(), on_change=on_change)
+    try:
+        async with asyncio.TaskGroup() as group:
+            talking = group.create_task(connection.run(peer))
+            await _until_done(done, file)
+            talking.cancel()
+    except* TROUBLE as troubles:
+        raise _failure(peer, troubles) from troubles
+
+
+async def _until_done(done: asyncio.Event, file: SpoolFile) -> None:
+    while not done.is_set():
+        before = file.remaining
+        try:
+            async with asyncio.timeout(STALLED_S):
+                await done.wait()
+        except TimeoutError:
+            if file.remaining == before:
+                raise TimeoutError(f"it acknowledged nothing for {STALLED_S:g} s") from None
+
+
+def _peer(file: SpoolFile, settings: Settings) -> Peer:
+    # The token belongs to one server: no other gets to see it.
+    url = file.header.url
+    return Peer(url, settings.token if url == settings.url else None)
+
+
+def _failure(peer: Peer, trouble: BaseException) -> CommandError:
+    while isinstance(trouble, BaseExceptionGroup):
+        trouble = trouble.exceptions[0]
+    advice = final_refusal(trouble)
+    if advice and peer.token is None:
+        advice += f" and SCALESCOPE_URL to {peer.url}"
+    return CommandError(f"not delivered to {peer.url}: {reason(trouble)}" + (f"; {advice}" if advice else ""))
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far one file is: a line that is rewritten on a terminal, only the result on a pipe."""
+
+    name: str
+    total: int
+    out: TextIO
+    clock: Callable[[], float] = time.monotonic
+    _began: float = field(init=False)
+    _shown: float = field(init=False, default=float("-inf"))
+
+    def __post_init__(self) -> None:
+        self._began = self.clock()
+
+    def show(self, remaining: int) -> None:
+        now = self.clock()
+        if not self.out.isatty() or now - self._shown < REPORT_EVERY_S:
+            return
+        self._shown = now
+        sent = self.total - remaining
+        rate = sent / max(now - self._began, 1e-3)
+        bar = "#" * (20 * sent // max(self.total, 1))
+        self.out.write(f"\r\x1b[K{self.name} [{bar:<20}] {sent}/{self.total} records, {rate:.0f}/s")
+        self.out.flush()
+
+    def finish(self, url: str) -> None:
+        start = "\r\x1b[K" if self.out.isatty() else ""
+        print(f"{start}{self.name}: {self.total} records delivered to {url}", file=self.out)

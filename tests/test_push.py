@@ -1,0 +1,152 @@
+"""Pushing spool files over real sockets: repeatable, interruptible, and only to the right server."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from scalescope import push as push_module
+from scalescope.errors import UsageError
+from scalescope.push import Progress, push
+from scalescope.session import Frame
+from scalescope.settings import Settings, read_settings
+from scalescope.spool import Header, SpoolFile
+from scalescope.wire import Bye, Steps, encode
+
+from tests.small_server import Shelf, free_port, hello, serving
+
+
+def spooled(folder: Path, url: str, *, count: int = 10, rank: int = 0) -> Path:
+    file = SpoolFile.create(folder, Header(url, hello(rank=rank)))
+    for n in range(count):
+        file.append(Frame(n, encode(Steps(sequence=n, first=n, count=1, at=bytes(8), columns={}))))
+    file.append(Frame(count, encode(Bye(sequence=count, at=0.0, reason="finished", detail=""))))
+    file.close()
+    return file.path
+
+
+def settings(url: str, folder: Path, token: str | None = None) -> Settings:
+    return read_settings({"SCALESCOPE_SPOOL": str(folder)}, url=url, token=token)
+
+
+def test_all_files_are_delivered_and_deleted(tmp_path: Path) -> None:
+    shelf, out = Shelf(), io.StringIO()
+    with serving(shelf) as server:
+        path = spooled(tmp_path, server.url)
+        assert push(tmp_path, settings(server.url, tmp_path), out) == 0
+    assert shelf.ledger.ranges == ((0, 10),)
+    assert [h.run for h in shelf.hellos] == ["run"]
+    assert list(tmp_path.iterdir()) == []
+    assert out.getvalue() == f"{path.name}: 11 records delivered to {server.url}\n"
+
+
+def test_more_than_one_window_is_delivered(tmp_path: Path) -> None:
+    shelf = Shelf()
+    with serving(shelf) as server:
+        file = SpoolFile.create(tmp_path, Header(server.url, hello()))
+        for n in range(12):
+            file.append(Frame(n, encode(Steps(sequence=n, first=n, count=1, at=bytes(2**20), columns={}))))
+        file.close()
+        assert push(tmp_path, settings(server.url, tmp_path), io.StringIO()) == 0
+    assert shelf.ledger.ranges == ((0, 11),)
+
+
+def test_a_dead_server_leaves_the_file_and_a_second_push_delivers_it(tmp_path: Path) -> None:
+    shelf, out = Shelf(), io.StringIO()
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    path = spooled(tmp_path, url)
+    assert push(tmp_path, settings(url, tmp_path), out) == 1
+    assert f"{path.name}: not delivered to {url}: " in out.getvalue()
+    assert "1 of 1 files are left" in out.getvalue()
+    with serving(shelf, port=port):
+        assert push(tmp_path, settings(url, tmp_path), out) == 0
+    assert shelf.ledger.ranges == ((0, 10),)
+
+
+def test_a_push_cut_off_in_the_middle_is_finished_by_the_next_without_repetition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push_module, "STALLED_S", 0.1)
+    shelf, out = Shelf(), io.StringIO()
+    with serving(shelf, manner="no acks") as server:
+        path = spooled(tmp_path, server.url)
+        assert push(tmp_path, settings(server.url, tmp_path), out) == 1
+        assert "it acknowledged nothing for 0.1 s" in out.getvalue()
+        assert path.exists()
+        shelf.until(lambda s: s.ledger.received == 11)
+    with serving(shelf, port=server.port):
+        assert push(tmp_path, settings(server.url, tmp_path), out) == 0
+    assert (shelf.duplicates, path.exists()) == (0, False)
+
+
+def test_each_file_goes_only_to_the_server_it_was_written_for(tmp_path: Path) -> None:
+    ours, theirs = Shelf(), Shelf()
+    with serving(ours) as one, serving(theirs) as other:
+        spooled(tmp_path, one.url)
+        spooled(tmp_path, other.url, rank=1, count=3)
+        assert push(tmp_path, settings(one.url, tmp_path), io.StringIO()) == 0
+    assert (ours.ledger.received, theirs.ledger.received) == (11, 4)
+
+
+def test_the_token_is_shown_only_to_the_server_it_is_for(tmp_path: Path) -> None:
+    shelf, out = Shelf(), io.StringIO()
+    with serving(shelf, token="secret") as server:
+        spooled(tmp_path, server.url)
+        assert push(tmp_path, settings("http://elsewhere:1", tmp_path, "secret"), out) == 1
+        assert f"set SCALESCOPE_TOKEN to the token of that server and SCALESCOPE_URL to {server.url}" in out.getvalue()
+        assert push(tmp_path, settings(server.url, tmp_path, "secret"), out) == 0
+    assert shelf.ledger.received == 11
+
+
+def test_a_file_in_use_or_not_ours_is_told_and_the_others_delivered(tmp_path: Path) -> None:
+    shelf, out = Shelf(), io.StringIO()
+    with serving(shelf) as server:
+        running = SpoolFile.create(tmp_path, Header(server.url, hello(rank=2)))
+        (tmp_path / "a.spool").write_text("hello")
+        spooled(tmp_path, server.url)
+        assert push(tmp_path, settings(server.url, tmp_path), out) == 1
+        running.close()
+    assert "in use by a training that still runs" in out.getvalue()
+    assert "a.spool: " in out.getvalue()
+    assert "2 of 3 files are left" in out.getvalue()
+    assert shelf.ledger.received == 11
+
+
+def test_a_file_that_holds_nothing_intact_is_deleted(tmp_path: Path) -> None:
+    SpoolFile.create(tmp_path, Header("http://127.0.0.1:1", hello())).close()
+    assert push(tmp_path, settings("http://127.0.0.1:1", tmp_path), io.StringIO()) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_to_push_is_said(tmp_path: Path) -> None:
+    out = io.StringIO()
+    folder = tmp_path / "never made"
+    assert push(folder, settings("http://a", folder), out) == 0
+    assert out.getvalue() == f"nothing to push in {folder}\n"
+
+
+def test_a_folder_that_is_not_there_is_bad_usage(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="expected a folder with files of undelivered data"):
+        push(tmp_path / "typo", settings("http://a", tmp_path), io.StringIO())
+
+
+def test_a_terminal_sees_a_bar_with_a_rate() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    now = 0.0
+    out = Terminal()
+    progress = Progress("a.spool", 100, out, clock=lambda: now)
+    progress.show(100)
+    now = 2.0
+    progress.show(50)
+    progress.show(49)
+    progress.finish("http://a")
+    assert out.getvalue().split("\r\x1b[K")[1:] == [
+        "a.spool [                    ] 0/100 records, 0/s",
+        "a.spool [##########          ] 50/100 records, 25/s",
+        "a.spool: 100 records delivered to http://a\n",
+    ]
