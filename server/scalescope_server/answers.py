@@ -1,22 +1,37 @@
-"""The answers' shapes: plain structs, encoded as JSON that holds no NaN and no infinity."""
+"""The answers' shapes: plain structs, encoded as JSON that holds no NaN and no infinity.
+
+Floats in lists become null where they are not finite, single values the text "inf", "-inf" or "nan".
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from fastapi import Response
+from msgspec import Struct
 
 from scalescope_server.errors import ServerError
+from scalescope_server.store.records import (
+    EventRow,
+    FindingRow,
+    LedgerRow,
+    ParameterRow,
+    RunDetail,
+    RunState,
+    RunSummary,
+    SegmentRow,
+    Series,
+)
 
 Single = float | Literal["inf", "-inf", "nan"] | None
-JSON = "application/json"
+Numbers = list[float | None]
 
 _encoder = msgspec.json.Encoder()
 
 
-class ErrorBody(msgspec.Struct, frozen=True):
+class ErrorBody(Struct, frozen=True):
     """What went wrong: a code for programs, a sentence for people, and the input to blame, if one is."""
 
     code: str
@@ -24,24 +39,186 @@ class ErrorBody(msgspec.Struct, frozen=True):
     field: str | None
 
 
-class ErrorAnswer(msgspec.Struct, frozen=True):
+class ErrorAnswer(Struct, frozen=True):
     """Every answer with a status of 400 or more."""
 
     error: ErrorBody
 
 
+class HealthAnswer(Struct, frozen=True):
+    """``status``: "ok" for a living server, "ready" for one whose database answers."""
+
+    status: Literal["ok", "ready"]
+    version: str
+
+
+class RunLine(Struct, frozen=True, kw_only=True):
+    """A run in the list. Times are seconds since the epoch; ``sparkline`` holds log2 of the scale."""
+
+    id: str
+    project: str
+    name: str
+    state: RunState
+    tags: list[str]
+    started_at: float
+    last_seen_at: float
+    attempted: int
+    applied: int
+    skipped: int
+    scale: Single
+    findings: dict[str, int]
+    worst: str | None
+    firing: int
+    sparkline: Numbers
+
+
+class RunsAnswer(Struct, frozen=True):
+    items: list[RunLine]
+    next: str | None
+
+
+class ModuleLine(Struct, frozen=True):
+    """A module that owns parameters: how many, and of how many elements."""
+
+    name: str
+    parameters: int
+    numel: int
+
+
+class RunAnswer(RunLine, frozen=True, kw_only=True):
+    """A run whole, but for its numbers over time."""
+
+    note: str
+    healthy: bool | None
+    every: int
+    config: dict[str, object]
+    environment: dict[str, str]
+    scaler: dict[str, object] | None
+    optimizers: list[dict[str, object]]
+    parameters: list[ParameterRow]
+    modules: list[ModuleLine]
+    segments: list[SegmentRow]
+    ranks: list[int]
+    ledger: list[LedgerRow]
+
+
+class SeriesColumns(Struct, frozen=True):
+    """One series, a row for each bucket that holds a value.
+
+    ``n`` counts the finite values, which ``min``, ``max`` and ``sum`` fold (null where there is none);
+    ``nan`` and ``inf`` count the others; ``last`` is null where it is not finite.
+    """
+
+    step: list[int]
+    n: list[int]
+    min: Numbers
+    max: Numbers
+    last: Numbers
+    sum: Numbers
+    nan: list[int]
+    inf: list[int]
+
+
+class SeriesAnswer(Struct, frozen=True):
+    """``bucket``: updates that one row stands for; 1 means every value is here."""
+
+    bucket: int
+    series: dict[str, SeriesColumns]
+
+
+class EventsAnswer(Struct, frozen=True):
+    items: list[EventRow]
+    next: str | None
+
+
+class LayersAnswer(Struct, frozen=True, kw_only=True):
+    """One measure as a grid: ``values[i][j]`` of ``parameters[i]`` over the bucket that begins at ``step[j]``.
+
+    Null: no sample. ``samples[j]`` is how many samples column j rests on.
+    """
+
+    measure: str
+    kind: str
+    bucket: int
+    parameters: list[str]
+    step: list[int]
+    samples: list[int]
+    values: list[Numbers]
+
+
+class HistogramAnswer(Struct, frozen=True, kw_only=True):
+    """One parameter's exponent histograms, a row for each (bucket, scale).
+
+    ``counts[i][j]`` counts the values with 2^e <= abs(x) < 2^(e + 1) where e is ``exponents[j]``, of the
+    gradient as it stood, scaled by ``scale[i]``; exponents outside are not in use.
+    """
+
+    parameter: str
+    kind: str
+    bucket: int
+    exponents: list[int]
+    step: list[int]
+    scale: list[Single]
+    counts: list[list[int]]
+    zero: list[int]
+    inf: list[int]
+    nan: list[int]
+    samples: list[int]
+
+
+class FindingsAnswer(Struct, frozen=True):
+    items: list[FindingRow]
+    next: str | None
+
+
+# All that the description of the API (OpenAPI) names.
+SHAPES = (
+    ErrorAnswer,
+    HealthAnswer,
+    RunsAnswer,
+    RunAnswer,
+    SeriesAnswer,
+    EventsAnswer,
+    LayersAnswer,
+    HistogramAnswer,
+    FindingsAnswer,
+)
+
+
 def json_answer(content: object, status: int = 200) -> Response:
     """``content`` as JSON. Floats that are not finite become null (msgspec's rule)."""
-    return Response(_encoder.encode(content), status, {"cache-control": "no-store"}, JSON)
+    return Response(_encoder.encode(content), status, {"cache-control": "no-store"}, "application/json")
 
 
 def error_answer(error: ServerError) -> Response:
-    body = ErrorAnswer(ErrorBody(error.code, error.message, error.field))
-    return json_answer(body, error.status)
+    return json_answer(ErrorAnswer(ErrorBody(error.code, error.message, error.field)), error.status)
 
 
-def single(value: float | None) -> Any:
+def single(value: float | None) -> Single:
     """A single number as answers hold it: text where it is not finite."""
     if value is None or math.isfinite(value):
         return value
     return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+def run_line(summary: RunSummary) -> RunLine:
+    return RunLine(**(msgspec.structs.asdict(summary) | {"scale": single(summary.scale)}))
+
+
+def run_answer(detail: RunDetail) -> RunAnswer:
+    rest = msgspec.structs.asdict(detail)
+    del rest["summary"]
+    line = msgspec.structs.asdict(run_line(detail.summary))
+    return RunAnswer(**line, **rest, modules=_modules(detail.parameters))
+
+
+def series_columns(series: Series) -> SeriesColumns:
+    return SeriesColumns(**{name: getattr(series, name).tolist() for name in SeriesColumns.__struct_fields__})
+
+
+def _modules(parameters: list[ParameterRow]) -> list[ModuleLine]:
+    """The modules in the order of their first parameter."""
+    sizes: dict[str, list[int]] = {}
+    for parameter in parameters:
+        sizes.setdefault(parameter.module, []).append(parameter.numel)
+    return [ModuleLine(name, len(numels), sum(numels)) for name, numels in sizes.items()]

@@ -21,14 +21,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from scalescope_server.answers import error_answer
 from scalescope_server.errors import ForbiddenError, InvalidError, ServerError, UnauthorizedError
-from scalescope_server.settings import Settings
+from scalescope_server.settings import WILDCARDS, Settings, bracketed
 
 COOKIE = "scalescope_session"
 SESSION_DAYS = 30
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
-WILDCARDS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with, never bound to
 # Ingest asks for the token itself, so that a trainer gets a sentence instead of a failed handshake.
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/login", "/api/ingest"})
 
@@ -119,7 +118,7 @@ def _check_host(headers: Headers, settings: Settings) -> str:
     if found is None:
         raise InvalidError("expected one Host header with a name and perhaps a port", field="host")
     name = found[1]
-    ours = {*LOOPBACK_NAMES, _bracketed(settings.host.lower()), *map(_without_port, settings.allow_hosts)}
+    ours = {*LOOPBACK_NAMES, bracketed(settings.host.lower()), *map(_without_port, settings.allow_hosts)}
     # An address in the Host header cannot have been rebound: only names can.
     if name not in ours and not (settings.host in WILDCARDS and _is_address(name)):
         raise ForbiddenError(f"this server is not known as {name!r}: start it with --allow-host {name}", field="host")
@@ -150,11 +149,7 @@ def _with_port(netloc: str, default: str) -> tuple[str, str] | None:
 
 def _without_port(name: str) -> str:
     found = _HOST.fullmatch(name)
-    return found[1] if found else _bracketed(name)
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+    return found[1] if found else bracketed(name)
 
 
 def _is_address(name: str) -> bool:

@@ -12,6 +12,7 @@ from scalescope_server.answers import error_answer
 from scalescope_server.errors import TooLargeError
 
 MAX_BODY_BYTES = 1024 * 1024
+_LIMIT = f"expected a body of at most {MAX_BODY_BYTES} bytes"
 
 # Plotly writes style attributes and one style element, which the page holds ready with the nonce.
 _POLICY = (
@@ -108,7 +109,7 @@ def _bounded(receive: Receive) -> Receive:
         taken += len(message.get("body", b""))
         if taken > MAX_BODY_BYTES:
             # FastAPI lets this class through while it reads a body, and no other.
-            raise HTTPException(TooLargeError.status, f"expected a body of at most {MAX_BODY_BYTES} bytes")
+            raise HTTPException(TooLargeError.status, _LIMIT)
         return message
 
     return receive_bounded

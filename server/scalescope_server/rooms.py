@@ -7,36 +7,23 @@ import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ParamSpec, Protocol, TypeVar
+from typing import Annotated, ParamSpec, TypeVar
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from scalescope_server.errors import UnavailableError
+from scalescope_server.judge import Judge
 from scalescope_server.live import Hub
 from scalescope_server.metrics import Metrics
 from scalescope_server.settings import Settings
-from scalescope_server.store.records import RunId
-
-if TYPE_CHECKING:
-    from scalescope_server.store.engine import Store
+from scalescope_server.store.engine import Store
 
 # Reads beyond this many would wait longer than anyone looks at a page.
 MAX_WAITING_READS = 256
 
 Answer = TypeVar("Answer")
 Inputs = ParamSpec("Inputs")
-
-
-class Judging(Protocol):
-    """The judge as the rooms above see it; all its work happens on its own thread."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def wake(self, run: RunId) -> None:
-        """Tell that ``run`` has new committed rows. Any thread; returns at once."""
 
 
 class ReadingRoom:
@@ -72,7 +59,7 @@ class Rooms:
     settings: Settings
     store: Store
     hub: Hub
-    judge: Judging
+    judge: Judge
     reading: ReadingRoom
     metrics: Metrics
     clock: Callable[[], float]

@@ -25,6 +25,8 @@ MAX_PORT = 65_535
 # 192 bits: not to be guessed, and short enough to read over the telephone.
 TOKEN_BYTES = 24
 
+WILDCARDS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with, never bound to
+
 _SQLITE_PREFIX = "sqlite:///"
 
 
@@ -122,6 +124,11 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def bracketed(host: str) -> str:
+    """``host`` as addresses hold it: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def _checked_root_path(root_path: str) -> str:

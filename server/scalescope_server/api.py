@@ -1,0 +1,244 @@
+"""The HTTP API: reads for pages, scripts and monitoring. Shapes are in :mod:`scalescope_server.answers`."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+from scalescope.numerics.measures import MeasureName
+from scalescope.wire import SampleKind
+
+from scalescope_server.answers import (
+    EventsAnswer,
+    FindingsAnswer,
+    HistogramAnswer,
+    LayersAnswer,
+    RunAnswer,
+    RunsAnswer,
+    SeriesAnswer,
+    json_answer,
+    run_answer,
+    run_line,
+    series_columns,
+)
+from scalescope_server.errors import NotFoundError
+from scalescope_server.openapi import answers
+from scalescope_server.rooms import RoomsHere
+from scalescope_server.samples import histogram_answer, layers_answer
+from scalescope_server.store.reader import Reader
+from scalescope_server.store.records import RunDetail, RunId, RunState
+
+MAX_RUNS = 200
+MAX_EVENTS = 1000
+MAX_POINTS = 1500
+MAX_BUCKETS = 300
+MAX_SERIES = 64
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+Step = Annotated[int | None, Query(ge=0, lt=2**53)]
+Cursor = Annotated[str | None, Query(max_length=512)]
+Name = Annotated[str, Field(min_length=1, max_length=512)]
+Rank = Annotated[int, Query(ge=0, lt=2**31)]
+
+router = APIRouter(prefix="/api/runs", tags=["runs"])
+
+
+def run_of(run: str) -> RunId:
+    """The run's id. What can be none is not looked for."""
+    if not _RUN_ID.fullmatch(run):
+        raise NotFoundError(f"there is no run {run[:64]!r}", field="run")
+    return RunId(run)
+
+
+RunHere = Annotated[RunId, Depends(run_of)]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The updates ``start`` (inclusive) to ``stop`` (exclusive); None is open."""
+
+    start: int | None
+    stop: int | None
+
+
+def span_of(
+    start: Annotated[int | None, Query(alias="from", ge=0, lt=2**53)] = None,
+    stop: Annotated[int | None, Query(alias="to", ge=0, lt=2**53)] = None,
+) -> Span:
+    return Span(start, stop)
+
+
+SpanHere = Annotated[Span, Depends(span_of)]
+
+
+class RunPatch(BaseModel):
+    """What people may say about a run. Fields left out stay as they are."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Name | None = None
+    tags: Annotated[list[Name], Field(max_length=64)] | None = None
+    note: Annotated[str, Field(max_length=16_384)] | None = None
+    healthy: bool | None = None
+
+
+@router.get("", responses=answers(RunsAnswer, "Runs, the newest first."))
+async def list_runs(
+    rooms: RoomsHere,
+    project: Annotated[str | None, Query(max_length=512)] = None,
+    state: RunState | None = None,
+    text: Annotated[str | None, Query(max_length=512)] = None,
+    limit: int = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """Runs of a ``project``, in a ``state``, with ``text`` in their name or tags."""
+    runs, following = await rooms.reading.read(
+        rooms.store.reader.runs,
+        project=project,
+        state=state,
+        text=text,
+        limit=_clamped(limit, MAX_RUNS),
+        cursor=cursor,
+    )
+    return json_answer(RunsAnswer([run_line(run) for run in runs], following))
+
+
+@router.get("/{run}", responses=answers(RunAnswer, "The run, all but its numbers over time."))
+async def get_run(run: RunHere, rooms: RoomsHere) -> Response:
+    """A run with its config, environment, parameters, segments, ranks and the ledger of deliveries."""
+    return json_answer(run_answer(await rooms.reading.read(rooms.store.reader.run, run)))
+
+
+@router.patch("/{run}", responses=answers(RunAnswer, "The run as it is now."))
+async def patch_run(run: RunHere, rooms: RoomsHere, patch: RunPatch) -> Response:
+    """Set the name, tags or note of a run, or whether it is known to be healthy."""
+    await asyncio.wrap_future(rooms.store.writer.patch_run(run, **patch.model_dump(exclude_unset=True)))
+    rooms.hub.changed(run)
+    return await get_run(run, rooms)
+
+
+@router.delete("/{run}", status_code=204)
+async def delete_run(run: RunHere, rooms: RoomsHere) -> Response:
+    """Delete a run and everything stored of it."""
+    await asyncio.wrap_future(rooms.store.writer.delete_run(run))
+    return Response(status_code=204)
+
+
+@router.get("/{run}/series", responses=answers(SeriesAnswer, "Each named series, by bucket."))
+async def get_series(
+    run: RunHere,
+    rooms: RoomsHere,
+    span: SpanHere,
+    name: Annotated[list[Name], Query(max_length=MAX_SERIES)] = [],  # noqa: B006 - FastAPI copies it
+    points: int = MAX_POINTS,
+    rank: Rank = 0,
+) -> Response:
+    """The series called ``name`` (may be repeated; without any: all the run has, 64 at most)."""
+
+    def read(reader: Reader) -> SeriesAnswer:
+        names = name or reader.series_names(run)[:MAX_SERIES]
+        bucket, found = reader.series(
+            run, names, start=span.start, stop=span.stop, points=_clamped(points, MAX_POINTS), rank=rank
+        )
+        return SeriesAnswer(bucket, {name: series_columns(series) for name, series in found.items()})
+
+    return json_answer(await rooms.reading.read(read, rooms.store.reader))
+
+
+@router.get("/{run}/events", responses=answers(EventsAnswer, "Events in order, none left out."))
+async def get_events(
+    run: RunHere,
+    rooms: RoomsHere,
+    span: SpanHere,
+    kind: Annotated[str | None, Query(max_length=64)] = None,
+    cursor: Cursor = None,
+    limit: int = 500,
+) -> Response:
+    """Every event of the run, or those of one ``kind``: skip, growth, backoff, scale_set, dropped."""
+    items, following = await rooms.reading.read(
+        rooms.store.reader.events,
+        run,
+        kind=kind,
+        start=span.start,
+        stop=span.stop,
+        cursor=cursor,
+        limit=_clamped(limit, MAX_EVENTS),
+    )
+    return json_answer(EventsAnswer(items, following))
+
+
+@router.get("/{run}/layers", responses=answers(LayersAnswer, "One measure, parameters by buckets of steps."))
+async def get_layers(
+    run: RunHere,
+    rooms: RoomsHere,
+    span: SpanHere,
+    measure: MeasureName = "subnormal_share",
+    kind: SampleKind = "grad",
+    points: int = MAX_BUCKETS,
+    rank: Rank = 0,
+) -> Response:
+    """One measure of every parameter over time."""
+
+    def read(reader: Reader) -> LayersAnswer:
+        parameters = reader.run(run).parameters
+        bucket, samples = reader.samples(
+            run, kind=kind, start=span.start, stop=span.stop, points=_clamped(points, MAX_BUCKETS), rank=rank
+        )
+        return layers_answer(measure, kind, bucket, samples, parameters)
+
+    return json_answer(await rooms.reading.read(read, rooms.store.reader))
+
+
+@router.get("/{run}/histogram", responses=answers(HistogramAnswer, "A row for each bucket and scale."))
+async def get_histogram(
+    run: RunHere,
+    rooms: RoomsHere,
+    span: SpanHere,
+    parameter: Annotated[str, Query(min_length=1, max_length=512)],
+    kind: SampleKind = "grad",
+    points: int = MAX_BUCKETS,
+    rank: Rank = 0,
+) -> Response:
+    """The exponent histograms of one parameter over time, as it stood, scaled."""
+
+    def read(reader: Reader) -> HistogramAnswer:
+        index = _index_of(reader.run(run), parameter)
+        bucket, samples = reader.samples(
+            run,
+            kind=kind,
+            start=span.start,
+            stop=span.stop,
+            points=_clamped(points, MAX_BUCKETS),
+            rank=rank,
+            parameters=[index],
+        )
+        return histogram_answer(parameter, kind, bucket, samples)
+
+    return json_answer(await rooms.reading.read(read, rooms.store.reader))
+
+
+@router.get("/{run}/findings", responses=answers(FindingsAnswer, "What is known to be the matter."))
+async def get_findings(run: RunHere, rooms: RoomsHere) -> Response:
+    """The named causes found in this run, open and closed."""
+
+    def read(reader: Reader) -> FindingsAnswer:
+        reader.latest(run)
+        return FindingsAnswer(reader.findings(run), None)
+
+    return json_answer(await rooms.reading.read(read, rooms.store.reader))
+
+
+def _index_of(detail: RunDetail, parameter: str) -> int:
+    for row in detail.parameters:
+        if row.name == parameter:
+            return row.index
+    raise NotFoundError(f"run {detail.summary.id!r} has no parameter {parameter!r}", field="parameter")
+
+
+def _clamped(wanted: int, most: int) -> int:
+    return min(max(wanted, 1), most)

@@ -1,0 +1,146 @@
+"""The application: joins the rooms of one server and owns them from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+
+import uvicorn
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from scalescope.version import __version__
+from scalescope.wire import MAX_FRAME_BYTES
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from scalescope_server import api, auth, charts, health, ingest, live, pages
+from scalescope_server.answers import ErrorAnswer, ErrorBody, error_answer, json_answer
+from scalescope_server.edge import BodyLimit, RootPath, SecurityHeaders
+from scalescope_server.errors import InvalidError, ServerError, from_store
+from scalescope_server.judge import Judge
+from scalescope_server.live import Hub
+from scalescope_server.metrics import Metrics
+from scalescope_server.openapi import describe
+from scalescope_server.rooms import ReadingRoom, Rooms
+from scalescope_server.settings import Settings
+from scalescope_server.store.engine import Store
+from scalescope_server.store.errors import StoreError
+from scalescope_server.store.records import RunId, RunSummary
+
+# Open sockets are told to go and given this long; what was received is committed within it.
+STOP_WITHIN_S = 5
+# A frame of 16 MiB on a slow line may stand before the pong.
+PONG_WITHIN_S = 60
+
+_HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+
+
+def create_app(settings: Settings, store: Store, *, clock: Callable[[], float] = time.time) -> FastAPI:
+    """The application over ``store``, which it owns from the start of its lifespan and closes at the end."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with _open_rooms(settings, store, clock) as rooms:
+            app.state.rooms = rooms
+            app.state.trainers = ingest.Trainers()
+            yield
+
+    app = FastAPI(
+        title="Scalescope",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,  # Both pages of FastAPI load their scripts from elsewhere.
+        redoc_url=None,
+        redirect_slashes=False,
+        middleware=[
+            Middleware(RootPath, settings.root_path),
+            Middleware(SecurityHeaders),
+            Middleware(auth.Guard, settings),
+            Middleware(BodyLimit),
+        ],
+        exception_handlers={
+            ServerError: _told,
+            StoreError: _told,
+            HTTPException: _told_http,
+            RequestValidationError: _told_invalid,
+            Exception: _told_failure,
+        },
+    )
+    for room in (health, api, charts, ingest, live, auth, pages):
+        app.include_router(room.router)
+    describe(app)
+    return app
+
+
+def create_server(app: FastAPI, *, log_level: str = "warning") -> uvicorn.Server:
+    """A server for ``app``, to be run on a socket that listens already."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            loop="uvloop" if sys.platform != "win32" else "asyncio",
+            http="httptools",
+            ws="websockets-sansio",
+            ws_per_message_deflate=False,  # It costs 21 to 40 times what it saves here.
+            ws_max_size=MAX_FRAME_BYTES,
+            ws_ping_timeout=PONG_WITHIN_S,
+            lifespan="on",
+            access_log=False,  # The login address holds the token.
+            server_header=False,
+            log_level=log_level,
+            timeout_graceful_shutdown=STOP_WITHIN_S,
+        )
+    )
+
+
+@contextlib.asynccontextmanager
+async def _open_rooms(settings: Settings, store: Store, clock: Callable[[], float]) -> AsyncIterator[Rooms]:
+    reading = ReadingRoom(settings.readers)
+
+    async def latest(run: RunId) -> RunSummary:
+        return await reading.read(store.reader.latest, run)
+
+    hub = Hub(latest, silent_after_s=settings.silent_after_s, clock=clock)
+    judge = Judge(store, hub)
+    telling = asyncio.create_task(hub.run())
+    judge.start()
+    try:
+        yield Rooms(settings, store, hub, judge, reading, Metrics(), clock)
+    finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
+        # Both wait for threads that may be in the middle of a transaction.
+        await asyncio.to_thread(judge.stop)
+        await asyncio.to_thread(store.close)
+        reading.close()
+
+
+async def _told(_: Request, error: Exception) -> Response:
+    if isinstance(error, StoreError):
+        error = from_store(error)
+    assert isinstance(error, ServerError)
+    return error_answer(error)
+
+
+async def _told_http(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = _HTTP_CODES.get(error.status_code, "http")
+    answer = json_answer(ErrorAnswer(ErrorBody(code, str(error.detail), None)), error.status_code)
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def _told_invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"][1:]) or None
+    return error_answer(InvalidError(f"{field or 'body'}: {first['msg']}", field=field))
+
+
+async def _told_failure(_: Request, __: Exception) -> Response:
+    # The server's log has the trace; the caller gets a sentence.
+    return error_answer(ServerError("the server failed to answer; its log says why"))

@@ -1,0 +1,128 @@
+"""``scalescope runs`` and ``scalescope findings``: read from a database file or from a server, print a table.
+
+Both sources give the same structs as the HTTP API. Text from trainers goes to a terminal here, so whatever is
+not printable in it is replaced: an escape sequence must not reach the terminal.
+"""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from scalescope_server.answers import ErrorAnswer, FindingsAnswer, RunLine, RunsAnswer, run_line
+from scalescope_server.errors import ServerError, UnavailableError
+from scalescope_server.store.engine import Store
+from scalescope_server.store.records import FindingRow, RunId
+
+TIMEOUT_S = 10.0
+MAX_CELL = 40
+
+Answer = TypeVar("Answer")
+
+
+class Source(Protocol):
+    """Where a reading command gets its answers."""
+
+    def runs(self, limit: int) -> RunsAnswer: ...
+
+    def findings(self, run: str) -> FindingsAnswer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSource:
+    store: Store
+
+    def runs(self, limit: int) -> RunsAnswer:
+        found, following = self.store.reader.runs(limit=limit)
+        return RunsAnswer([run_line(summary) for summary in found], following)
+
+    def findings(self, run: str) -> FindingsAnswer:
+        self.store.reader.latest(RunId(run))
+        return FindingsAnswer(self.store.reader.findings(RunId(run)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSource:
+    """A server at ``url``, an address such as "http://127.0.0.1:8765" with or without a path."""
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+
+    def runs(self, limit: int) -> RunsAnswer:
+        return self._get(f"/api/runs?limit={limit}", RunsAnswer)
+
+    def findings(self, run: str) -> FindingsAnswer:
+        return self._get(f"/api/runs/{quote(run, safe='')}/findings", FindingsAnswer)
+
+    def _get(self, path: str, shape: type[Answer]) -> Answer:
+        try:
+            status, body = self._fetch(path)
+            if status >= http.client.BAD_REQUEST:
+                raise ServerError(msgspec.json.decode(body, type=ErrorAnswer).error.message)
+            return msgspec.json.decode(body, type=shape)
+        except (OSError, http.client.HTTPException) as error:
+            raise UnavailableError(f"no answer from {self.url}: {error}") from error
+        except msgspec.DecodeError as error:
+            raise ServerError(f"{self.url} does not answer like a Scalescope server: {error}") from error
+
+    def _fetch(self, path: str) -> tuple[int, bytes]:
+        parts = urlsplit(self.url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.netloc, timeout=TIMEOUT_S)
+        try:
+            headers = {"authorization": f"Bearer {self.token}"} if self.token else {}
+            connection.request("GET", parts.path.rstrip("/") + path, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+
+def runs_table(runs: Sequence[RunLine]) -> str:
+    """One line a run, the newest first."""
+    head = ("RUN", "PROJECT", "NAME", "STATE", "ATTEMPTED", "APPLIED", "SKIPPED", "SCALE", "WORST")
+    return table(
+        head,
+        [
+            (
+                run.id,
+                run.project,
+                run.name,
+                run.state,
+                str(run.attempted),
+                str(run.applied),
+                str(run.skipped),
+                f"{run.scale:g}" if isinstance(run.scale, float | int) else run.scale or "-",
+                run.worst or "-",
+            )
+            for run in runs
+        ],
+    )
+
+
+def findings_text(findings: Sequence[FindingRow]) -> str:
+    """A paragraph a finding: what, where, and what to do."""
+    return "\n".join(_finding_text(finding) for finding in findings)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell, in printable text."""
+    cells = [[_printable(cell)[:MAX_CELL] for cell in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _finding_text(finding: FindingRow) -> str:
+    where = f"steps {finding.first_step} to {'now' if finding.last_step is None else finding.last_step}"
+    lines = [f"{finding.severity.upper()} {finding.code} ({where})", f"  {finding.sentence}", f"  {finding.advice}"]
+    return "\n".join(_printable(line) for line in lines if line.strip()) + "\n"
+
+
+def _printable(text: str) -> str:
+    return "".join(sign if sign.isprintable() else "?" for sign in text)

@@ -1,0 +1,41 @@
+"""One server for one SQLite file: an advisory lock on a file beside it, gone with the process that holds it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from scalescope_server.errors import UnavailableError
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _take(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _take(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextlib.contextmanager
+def locked(database: Path) -> Iterator[None]:
+    """Hold the place of the one server of ``database``.
+
+    Raises:
+        UnavailableError: if another process holds it.
+    """
+    path = database.with_name(database.name + ".lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        try:
+            _take(file.fileno())
+        except OSError as error:
+            raise UnavailableError(
+                f"another server is using {database}: stop it, or give this one another --database "
+                "(several servers can share a database only on Postgres)"
+            ) from error
+        yield
