@@ -42,6 +42,6 @@ def unknown_parameters(optimizer: torch.optim.Optimizer, parameters: Parameters)
 
 
 def _local(gradient: torch.Tensor) -> torch.Tensor:
-    """This rank's shard of a sharded gradient (a DTensor), any other gradient itself."""
+    """The local shard of a sharded gradient (a DTensor), any other gradient itself."""
     to_local = getattr(gradient, "to_local", None)
     return gradient if to_local is None else to_local()

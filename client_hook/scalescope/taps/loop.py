@@ -60,17 +60,16 @@ class Loop:
         self._last: Update | None = None
         self._closed_ns: int | None = None
         self._names = _names(self.optimizers)
-        recording.put_layout(self._backward.layout())
+
+    def start(self) -> None:
+        """Say what is known of the parameters, and listen to their gradients."""
+        self._recording.put_layout(self._backward.layout())
+        self._backward.arm()
 
     @property
     def periodic(self) -> bool:
         """Whether the update under way is to be sampled because its turn has come."""
         return self._step % self._every == 0
-
-    @property
-    def measured(self) -> bool:
-        """Whether gradients of the update under way were measured."""
-        return bool(self._measured)
 
     def name(self, optimizer: torch.optim.Optimizer) -> str:
         """Its class, numbered where several watched optimizers share one."""
@@ -137,12 +136,9 @@ class Loop:
         self._recording.put(update)
 
     def finish(self) -> None:
-        """Training is over: the last update is complete."""
-        self._recording.finish(self._step - 1)
-
-    def remove(self) -> None:
-        """Take every hook off the parameters."""
+        """Listen no more; the last update is complete."""
         self._backward.remove()
+        self._recording.finish(self._step - 1)
 
     def _facts(self, growth_tracker: Value | None) -> dict[str, Value]:
         facts: dict[str, Value] = {}

@@ -7,8 +7,6 @@ generator makes rounds of its own).
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.utils.hooks import RemovableHandle
 
@@ -22,7 +20,9 @@ class OptimizerTap:
         self._loop = loop
         self._stepped: set[int] = set()
         self._handles: list[RemovableHandle] = []
-        for optimizer in loop.optimizers:
+
+    def attach(self) -> None:
+        for optimizer in self._loop.optimizers:
             self._handles.append(optimizer.register_step_pre_hook(_Before(self)))
             self._handles.append(optimizer.register_step_post_hook(_After(self)))
 
@@ -55,12 +55,14 @@ class OptimizerTap:
 
 
 class _Before:
+    """Hangs on an optimizer's step; torch passes the step's own arguments too."""
+
     __slots__ = ("_tap",)
 
     def __init__(self, tap: OptimizerTap) -> None:
         self._tap = tap
 
-    def __call__(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def __call__(self, optimizer: torch.optim.Optimizer, *_step: object) -> None:
         self._tap.call("stepping", optimizer)
 
 
@@ -70,5 +72,5 @@ class _After:
     def __init__(self, tap: OptimizerTap) -> None:
         self._tap = tap
 
-    def __call__(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def __call__(self, optimizer: torch.optim.Optimizer, *_step: object) -> None:
         self._tap.call("stepped", optimizer)

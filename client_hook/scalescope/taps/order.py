@@ -39,8 +39,6 @@ class BackwardWatch:
         self._considered = 0
         self._windows = 0
         self._news = False
-        self.arm()
-        self._news = False
 
     def arm(self) -> None:
         """Hook the parameters that were entered since the last call."""
@@ -48,7 +46,8 @@ class BackwardWatch:
             tensor = self._parameters.tensors[index]()
             if tensor is not None and tensor.is_leaf:
                 self._handles[index] = tensor.register_post_accumulate_grad_hook(_Hook(self, index))
-            self._news = True
+        # The layout that is sent at the start has the first ones already.
+        self._news = self._news or 0 < self._armed < len(self._parameters)
         self._armed = len(self._parameters)
 
     def close_window(self, optimizers: Sequence[torch.optim.Optimizer]) -> int | None:

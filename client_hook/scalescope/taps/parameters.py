@@ -26,7 +26,7 @@ class Known(NamedTuple):
     """The place of a parameter; the reference tells it from a later one at the same address."""
 
     reference: weakref.ref[torch.Tensor]
-    index: int
+    place: int
 
 
 class Parameters:
@@ -49,7 +49,7 @@ class Parameters:
     def index(self, tensor: torch.Tensor) -> int | None:
         """Its index; None for a parameter that has none yet."""
         known = self._known.get(id(tensor))
-        return known.index if known is not None and known.reference() is tensor else None
+        return known.place if known is not None and known.reference() is tensor else None
 
     def extend(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         """Enter what the optimizers hold and the layout lacks: unfrozen later, added, or of no watched model."""

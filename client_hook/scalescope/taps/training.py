@@ -1,0 +1,65 @@
+"""All ears on one training: its parameters, its optimizers and its scaler, attached and removed together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.amp import GradScaler
+
+from scalescope.taps.edge import Edge
+from scalescope.taps.loop import Loop, Recording
+from scalescope.taps.optimizer import OptimizerTap
+from scalescope.taps.parameters import Parameters
+from scalescope.taps.scaler import ScalerTap, tap_scaler, untap_scaler
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What is watched. ``scaler`` is None where none is used, a disabled one included."""
+
+    models: Sequence[nn.Module]
+    optimizers: Sequence[torch.optim.Optimizer]
+    scaler: GradScaler | None
+
+
+class TrainingTap:
+    """Hands the updates of ``training`` to ``recording``. Every entry goes through ``edge``."""
+
+    def __init__(
+        self, training: Training, recording: Recording, edge: Edge, *, every: int, clock: Callable[[], float]
+    ) -> None:
+        parameters = Parameters(training.models, training.optimizers)
+        self._edge = edge
+        self._loop = Loop(recording, parameters, training.optimizers, edge, every=every, clock=clock)
+        self._scaler = training.scaler
+        self._scaler_tap = ScalerTap(self._loop)
+        self._optimizer_tap = OptimizerTap(self._loop)
+        self._attached = True
+        if training.scaler is not None:
+            tap_scaler(training.scaler, self._scaler_tap)
+        else:
+            self._optimizer_tap.attach()
+        self._loop.start()
+
+    @property
+    def refused(self) -> int:
+        """Logged values that were no number."""
+        return self._loop.intake.refused
+
+    def log(self, values: Mapping[str, object]) -> None:
+        self._edge.call(self._loop.log, values)
+
+    def remove(self) -> None:
+        """Put every hook and class back; the last update is complete. Again: nothing."""
+        if self._attached:
+            self._attached = False
+            self._edge.call(self._remove)
+
+    def _remove(self) -> None:
+        if self._scaler is not None:
+            untap_scaler(self._scaler, self._scaler_tap)
+        self._optimizer_tap.remove()
+        self._loop.finish()
