@@ -11,24 +11,18 @@ and more count as infinite, as a cast to fp32 would make them, though ``amax`` k
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from scalescope.numerics import measure_cpu
 from scalescope.numerics.exponents import Histograms
+from scalescope.numerics.fields import FIELDS, fields_into
 
-# Bin 0: zeros and subnormals. Bins 1 to 254: exponents -126 to 127. Bin 255: infinities and NaNs.
-_FIELDS = 256
-# 256 Ki elements: the scratch (1.3 MB) stays in a core's cache, the calls' fixed cost is below 2 %.
-_CHUNK = 1 << 18
-# Squares are added in fp32 within blocks this long (in many lanes) and in float64 across them: relative error
-# below 1e-5 (1e-7 on random data) where one fp32 sum over millions is off by 1e-4.
-_BLOCK = 1 << 14
-# Outside this range of magnitudes a square leaves fp32, so the sum is taken in float64 from the start.
-_SAFE_AMAX = (1e-12, 1e15)
+# Elements counted at once on a device: bounds the int64 bins that scatter_add wants (32 MB).
+_CHUNK = 1 << 22
 
 
 class Measurement:
@@ -64,7 +58,8 @@ def measure(tensors: Sequence[torch.Tensor], *, factor: float = 1.0) -> Measurem
         values = [found.mul(factor) for found in values]
     device = next((found.device for found in values if found.device.type != "cpu"), None)
     if device is None:
-        table = _on_cpu(values, np.asarray(hidden, np.int64))
+        raw = measure_cpu.measure(values)
+        table = _table(raw.fields, raw.inf, np.asarray(hidden, np.int64), raw.amax, raw.squares)
         return Measurement(lambda: table)
     return _on_device(values, np.asarray(hidden, np.int64), device)
 
@@ -87,71 +82,19 @@ def _elements(tensor: torch.Tensor) -> int:
     return tensor.numel() * (2 if tensor.is_complex() else 1)
 
 
-def _fields_into(values: torch.Tensor, wide: torch.Tensor, narrow: torch.Tensor) -> torch.Tensor:
-    """uint8 [n]: fp32's exponent field of each value, 0 for what is below 2**-126, 255 for non-finite."""
-    size = values.numel()
-    fields = narrow[:size]
-    if values.dtype == torch.float32:
-        # The arithmetic shift leaves the sign above bit 7, which the narrowing drops.
-        torch.bitwise_right_shift(values.view(torch.int32), 23, out=wide[:size])
-        return fields.copy_(wide[:size])
-    if values.dtype == torch.bfloat16:
-        return fields.copy_(values.view(torch.int16) >> 7)
-    exponent = (values.view(torch.int64) >> 52) & 0x7FF
-    return fields.copy_((exponent - (1023 - 127)).clamp_(0, 255))
-
-
-def _on_cpu(values: Sequence[torch.Tensor], hidden: NDArray[np.int64]) -> Histograms:
-    longest = min(max((found.numel() for found in values), default=0), _CHUNK)
-    wide, narrow = torch.empty(longest, dtype=torch.int32), torch.empty(longest, dtype=torch.uint8)
-    fields = np.zeros((len(values), _FIELDS), np.int64)
-    inf = np.zeros(len(values), np.int64)
-    amax, squares = np.zeros((2, len(values)), np.float64)
-    for row, found in enumerate(values):
-        for part in found.split(_CHUNK) if found.numel() else ():
-            counted = torch.bincount(_fields_into(part, wide, narrow), minlength=_FIELDS).numpy()
-            fields[row] += counted
-            if counted[255]:
-                inf[row] += _infinite(part)
-                part = torch.where(part.isfinite(), part, part.new_zeros(()))
-            largest = _largest(part)
-            amax[row] = max(amax[row], largest)
-            squares[row] += _sum_squares(part, largest)
-    return _table(fields, inf, hidden, amax, squares)
-
-
-def _infinite(part: torch.Tensor) -> int:
-    return part.numel() - int(torch.count_nonzero(part.isnan())) - _finite_in_range(part)
-
-
-def _finite_in_range(part: torch.Tensor) -> int:
-    return int(torch.count_nonzero(part.abs() < 2.0**128))
-
-
-def _largest(finite: torch.Tensor) -> float:
-    low, high = torch.aminmax(finite)
-    return max(-float(low), float(high))
-
-
-def _sum_squares(finite: torch.Tensor, largest: float) -> float:
-    if finite.dtype == torch.float64 or not _SAFE_AMAX[0] < largest < _SAFE_AMAX[1]:
-        return float(finite.double().square().sum()) if largest else 0.0
-    return math.fsum(float(torch.dot(block, block)) for block in finite.float().split(_BLOCK))
-
-
 def _on_device(values: Sequence[torch.Tensor], hidden: NDArray[np.int64], device: torch.device) -> Measurement:
     """The same on any device: scatter_add counts without telling the host how large the result is."""
     rows = len(values)
-    fields = torch.zeros(rows * _FIELDS, dtype=torch.int64, device=device)
+    fields = torch.zeros(rows * FIELDS, dtype=torch.int64, device=device)
     inf = torch.zeros(rows, dtype=torch.int64, device=device)
     real = torch.zeros(2, rows, dtype=torch.float64, device=device)
-    longest = min(max(found.numel() for found in values), _CHUNK * 16)
+    longest = min(max(found.numel() for found in values), _CHUNK)
     wide = torch.empty(longest, dtype=torch.int32, device=device)
     narrow = torch.empty(longest, dtype=torch.uint8, device=device)
     one = torch.ones((), dtype=torch.int64, device=device)
     for row, found in enumerate(values):
         for part in found.split(longest) if found.numel() else ():
-            bins = _fields_into(part, wide, narrow).long() + row * _FIELDS
+            bins = fields_into(part, wide, narrow).long() + row * FIELDS
             fields.scatter_add_(0, bins, one.expand(bins.shape))
             magnitude = part.abs()
             finite = torch.where(magnitude < torch.inf, magnitude, magnitude.new_zeros(()))
@@ -163,9 +106,9 @@ def _on_device(values: Sequence[torch.Tensor], hidden: NDArray[np.int64], device
 
     def read() -> Histograms:
         flat = host.numpy()
-        counted = flat[: rows * _FIELDS].reshape(rows, _FIELDS)
-        found_inf = flat[rows * _FIELDS : rows * (_FIELDS + 1)]
-        amax, squares = flat[rows * (_FIELDS + 1) :].view(np.float64).reshape(2, rows)
+        counted = flat[: rows * FIELDS].reshape(rows, FIELDS)
+        found_inf = flat[rows * FIELDS : rows * (FIELDS + 1)]
+        amax, squares = flat[rows * (FIELDS + 1) :].view(np.float64).reshape(2, rows)
         return _table(counted, found_inf, hidden, amax, squares)
 
     return Measurement(read, event)

@@ -1,0 +1,101 @@
+"""What one sampled update costs: every statistic of 148 tensors, 28 million gradients, one thread.
+
+Ratios are to ``torch._foreach_norm`` over the same gradients in the same round, one read of all values. The
+usual hooks are measured beside ours where they are installed:
+
+    pip install tensorboard trackio wandb    # optional
+    python benchmarks/sampled_update.py [--rounds 9]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from scalescope.numerics.measure import measure
+from scalescope.packing import pack
+
+from benchmarks.gradients import gradients, round_robin
+
+
+def naive(grads: dict[str, torch.Tensor]) -> list[float]:
+    """Five statistics of each tensor as people write them: a read of the whole tensor and an item() for each."""
+    found: list[float] = []
+    for grad in grads.values():
+        statistics = (grad.norm(), grad.abs().max(), grad.mean(), (grad == 0).sum(), torch.isfinite(grad).all())
+        found += [float(value.item()) for value in statistics]
+    return found
+
+
+def tensorboard(grads: dict[str, torch.Tensor], folder: Path) -> Callable[[], object]:
+    writer = importlib.import_module("torch.utils.tensorboard").SummaryWriter(str(folder))
+
+    def record() -> None:
+        for name, grad in grads.items():
+            writer.add_histogram(name, grad, 0)
+
+    return record
+
+
+def trackio(grads: dict[str, torch.Tensor], _: Path) -> Callable[[], object]:
+    histogram = importlib.import_module("trackio").Histogram
+
+    def record() -> None:
+        for grad in grads.values():
+            histogram(grad.numpy())
+
+    return record
+
+
+def wandb(grads: dict[str, torch.Tensor], folder: Path) -> Callable[[], object]:
+    os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true", WANDB_DIR=str(folder))
+    importlib.import_module("wandb").init(project="benchmark")
+    history = importlib.import_module("wandb.integration.torch.wandb_torch").TorchHistory()
+
+    def record() -> None:
+        for name, grad in grads.items():
+            history.log_tensor_stats(grad, f"gradients/{name}")
+
+    return record
+
+
+PEERS = {"tensorboard add_histogram": tensorboard, "trackio Histogram": trackio, "wandb.watch statistics": wandb}
+
+
+def candidates(grads: dict[str, torch.Tensor], folder: Path) -> dict[str, Callable[[], object]]:
+    tensors = list(grads.values())
+    found: dict[str, Callable[[], object]] = {
+        "torch._foreach_norm": lambda: torch._foreach_norm(tensors),
+        "scalescope: histograms and all statistics": lambda: measure(tensors).result(),
+        "scalescope: the same, packed to be sent": lambda: pack(measure(tensors).result()),
+        "five statistics with .item()": lambda: naive(grads),
+    }
+    for name, peer in PEERS.items():
+        if importlib.util.find_spec(name.split(".")[0].split()[0]):
+            found[name] = peer(grads, folder)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    rounds = parser.parse_args().rounds
+    torch.set_num_threads(1)
+    grads = gradients()
+    with tempfile.TemporaryDirectory() as folder:
+        timings = round_robin(candidates(grads, Path(folder)), rounds=rounds)
+    elements = sum(grad.numel() for grad in grads.values())
+    print(f"{len(grads)} tensors, {elements / 1e6:.2f} M gradients, one thread, median of {rounds} rounds")
+    for name, timing in timings.items():
+        each = timing.seconds / elements * 1e9
+        print(f"{name:45} {timing.seconds * 1e3:9.2f} ms {each:7.2f} ns each {timing.ratio:7.1f}x")
+
+
+if __name__ == "__main__":
+    main()
