@@ -1,0 +1,147 @@
+"""Records as arrays that are known to make sense, before the database sees any of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Never
+
+import numpy as np
+from numpy.typing import NDArray
+from scalescope.numerics.exponents import Histograms
+from scalescope.packing import PackedError, unpack
+from scalescope.wire import Bye, Event, Layout, Record, Sample, Steps, WireError, column_arrays, indexes, times
+
+from scalescope_server.store.derived import DERIVED
+from scalescope_server.store.errors import BadRecord
+from scalescope_server.store.json_text import json_object
+from scalescope_server.store.levels import MAX_STEP
+from scalescope_server.store.tables import STEP_COLUMNS
+
+# No tensor is larger, and 8**8 samples of this size still add up within int64.
+MAX_NUMEL = 2**38
+
+# Names that mean something else than a number the user logged; hers are kept beside them.
+_TAKEN = frozenset({"applied", "attempted", "update_ratio", *DERIVED})
+_OWN_PREFIX = "user/"
+
+Rows = tuple[NDArray[np.int64], NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Updates:
+    """A :class:`Steps` record: ``columns`` of the step table and the user's ``own``, as (rows, values)."""
+
+    sequence: int
+    first: int
+    count: int
+    at: NDArray[np.float64]
+    columns: dict[str, Rows]
+    own: dict[str, Rows]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """A :class:`Sample` record: its table, and the layout's index of each row."""
+
+    record: Sample
+    indexes: NDArray[np.int64]
+    table: Histograms
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """An :class:`Event` record with its data read."""
+
+    record: Event
+    data: dict[str, Any]
+
+
+Decoded = Layout | Updates | Measured | Happening | Bye
+
+
+def decode(record: Record) -> Decoded:
+    """What a record holds.
+
+    Raises:
+        BadRecord: if it contradicts itself or leaves the ranges that the store keeps.
+    """
+    if isinstance(record, Steps):
+        return _updates(record)
+    if isinstance(record, Sample):
+        return _measured(record)
+    if isinstance(record, Event):
+        return _happening(record)
+    if isinstance(record, Bye):
+        _check_time("bye", record.sequence, record.at)
+    return record
+
+
+def _updates(record: Steps) -> Updates:
+    if record.first + record.count > MAX_STEP:
+        _refuse(record, f"expected steps below {MAX_STEP}, got {record.first + record.count}")
+    try:
+        at = times(record)
+        read = {name: column_arrays(packed, record.count) for name, packed in record.columns.items()}
+    except WireError as error:
+        raise BadRecord("steps", record.sequence, str(error)) from error
+    columns = {name: rows for name, rows in read.items() if name in STEP_COLUMNS}
+    own = {own_name(name): rows for name, rows in read.items() if name not in STEP_COLUMNS}
+    _check_columns(record, columns)
+    return Updates(record.sequence, record.first, record.count, at, columns, own)
+
+
+def own_name(name: str) -> str:
+    """The series under which a number that the user logged as ``name`` is kept."""
+    return f"{_OWN_PREFIX}{name}" if name in _TAKEN else name
+
+
+def _check_columns(record: Steps, columns: dict[str, Rows]) -> None:
+    if "skipped" in columns and not np.isin(columns["skipped"][1], (0.0, 1.0)).all():
+        _refuse(record, "expected 0 or 1 in the column skipped, got something else")
+    if "growth_tracker" in columns:
+        values = columns["growth_tracker"][1]
+        finite = values[np.isfinite(values)]
+        if (finite != np.floor(finite)).any() or (np.abs(finite) > 2**53).any():
+            _refuse(record, "expected whole numbers in the column growth_tracker, got something else")
+
+
+def _measured(record: Sample) -> Measured:
+    _check_place(record)
+    try:
+        rows, table = indexes(record), unpack(record.table)
+    except (WireError, PackedError) as error:
+        raise BadRecord("sample", record.sequence, str(error)) from error
+    classes = (table.counts, table.zero, table.inf, table.nan)
+    if max(int(column.max(initial=0)) for column in classes) > MAX_NUMEL or table.numel.max(initial=0) > MAX_NUMEL:
+        _refuse(record, f"expected tensors of at most {MAX_NUMEL} elements, got a larger one")
+    if (table.sum_squares < 0).any():
+        _refuse(record, "expected sums of squares of at least 0, got a negative one")
+    return Measured(record, rows, table)
+
+
+def _happening(record: Event) -> Happening:
+    _check_place(record)
+    try:
+        return Happening(record, json_object(record.data))
+    except ValueError as error:
+        raise BadRecord("event", record.sequence, f"data: {error}") from error
+
+
+def _check_place(record: Sample | Event) -> None:
+    if record.step >= MAX_STEP:
+        _refuse(record, f"expected a step below {MAX_STEP}, got {record.step}")
+    _check_time(_kind(record), record.sequence, record.at)
+
+
+def _check_time(record: str, sequence: int, at: float) -> None:
+    if not math.isfinite(at):
+        raise BadRecord(record, sequence, f"expected seconds since the epoch, got {at}")
+
+
+def _refuse(record: Steps | Sample | Event, message: str) -> Never:
+    raise BadRecord(_kind(record), record.sequence, message)
+
+
+def _kind(record: Steps | Sample | Event) -> str:
+    return type(record).__name__.lower()

@@ -1,0 +1,71 @@
+"""Writes that are not batches: signs of life, what the user says of a run, judgements, deletion."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+from scalescope.wire import Heartbeat, Hello
+from sqlalchemy import Connection, bindparam, delete, select, update
+
+from scalescope_server.store import tables
+from scalescope_server.store.errors import NotFound
+from scalescope_server.store.origin import origin_of, seen
+from scalescope_server.store.records import FindingRow, Judged
+from scalescope_server.store.transaction import Transaction
+from scalescope_server.store.upsert import larger, replace_rows
+
+
+def enter_heartbeat(connection: Connection, hello: Hello, beat: Heartbeat, at: float) -> None:
+    """The caller lives, whether or not it has sent a record yet."""
+    origin = origin_of(connection, hello, at)
+    row = tables.ledger.c
+    progress_at = beat.progress_at if beat.progress_at is not None and math.isfinite(beat.progress_at) else None
+    told = {
+        "last_seen_at": larger(row.last_seen_at, at),
+        "dropped": larger(row.dropped, beat.dropped),
+        "beat_at": at,
+        "progress_step": None if beat.step is None else origin.first_step + beat.step,
+        "progress_at": progress_at,
+        "pending": beat.pending,
+    }
+    mine = (row.segment == origin.segment) & (row.rank == origin.rank)
+    connection.execute(update(tables.ledger).where(mine).values(told))
+    seen(connection, origin.run, at)
+
+
+def patch_run(connection: Connection, run: str, changes: dict[str, Any]) -> None:
+    key = run_key(connection, run)
+    if changes:
+        connection.execute(update(tables.run).where(tables.run.c.key == key).values(changes))
+
+
+def delete_run(transaction: Transaction, run: str) -> None:
+    key = run_key(transaction.connection, run)
+    transaction.connection.execute(delete(tables.run).where(tables.run.c.key == key))
+    transaction.forget(key)
+
+
+def commit_judgement(connection: Connection, judged: Judged) -> None:
+    key = run_key(connection, judged.run)
+    row = {"run": key, "watermark": judged.watermark, "state": judged.state}
+    replace_rows(connection, tables.judgement, [row])
+    replace_rows(connection, tables.finding, [_finding_row(key, finding) for finding in judged.findings])
+
+
+def run_key(connection: Connection, run: str) -> int:
+    """The run's key inside. Raises :class:`NotFound`."""
+    key = connection.execute(_KEY, {"run_id": run}).scalar_one_or_none()
+    if key is None:
+        raise NotFound(run)
+    return int(key)
+
+
+def _finding_row(run: int, finding: FindingRow) -> dict[str, Any]:
+    row = msgspec.structs.asdict(finding)
+    # Through JSON, where a number that is not finite is null.
+    return {**row, "run": run, "evidence": msgspec.json.decode(msgspec.json.encode(finding.evidence))}
+
+
+_KEY = select(tables.run.c.key).where(tables.run.c.id == bindparam("run_id"))

@@ -1,0 +1,110 @@
+"""Opening the store: connections, pragmas and transactions of SQLite, and the writer and reader on top.
+
+All SQL that only SQLite understands is here.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
+
+from scalescope_server.store import schema
+from scalescope_server.store.errors import SchemaError, Unavailable
+from scalescope_server.store.json_text import dumps
+from scalescope_server.store.reader import Reader
+from scalescope_server.store.writer import Writer
+
+# How long a statement waits for another process's lock before it fails.
+BUSY_MS = 5000
+# Short read transactions at once; a page needs one for a few milliseconds.
+READERS = 16
+SILENT_AFTER_S = 60.0
+
+
+class Store:
+    """An open database: ``writer`` puts things in, ``reader`` gets them out. Close it to write what waits."""
+
+    def __init__(self, writing: Engine, reading: Engine, *, clock: Callable[[], float], silent_after_s: float) -> None:
+        self._writing = writing
+        self._reading = reading
+        self.writer = Writer(writing)
+        self.reader = Reader(reading, clock=clock, silent_after_s=silent_after_s)
+
+    def is_ready(self) -> bool:
+        """Whether the database can be read and is at this program's revision."""
+        try:
+            with self._reading.connect() as connection:
+                return schema.is_current(connection)
+        except OperationalError:
+            return False
+
+    def close(self) -> None:
+        self.writer.close()
+        self._writing.dispose()
+        self._reading.dispose()
+
+
+def open_store(url: str, *, clock: Callable[[], float] = time.time, silent_after_s: float = SILENT_AFTER_S) -> Store:
+    """The store at ``url``: ``sqlite:///PATH`` or a bare path; made, or brought to the newest revision.
+
+    ``silent_after_s``: a run that has not ended and gave no sign of life for so long is ``silent``.
+
+    Raises:
+        SchemaError: if the file is no database, another program's, or of a newer version.
+        Unavailable: if it cannot be opened or written.
+    """
+    found = _sqlite_url(url)
+    writing, reading = _engine(found, begin="BEGIN IMMEDIATE"), _engine(found, begin="BEGIN")
+    event.listen(reading, "connect", _only_read)
+    try:
+        with writing.begin() as connection:
+            schema.upgrade(connection)
+    except OperationalError as error:
+        raise Unavailable(f"the database {found.database} could not be opened: {error.orig}") from error
+    return Store(writing, reading, clock=clock, silent_after_s=silent_after_s)
+
+
+def _sqlite_url(url: str) -> URL:
+    try:
+        found = make_url(url if "://" in url else f"sqlite:///{Path(url).expanduser()}")
+    except ArgumentError as error:
+        raise SchemaError(f"expected sqlite:///PATH or a path as the database, got {url!r}") from error
+    if found.get_backend_name() != "sqlite" or not found.database or found.database == ":memory:":
+        raise SchemaError(f"expected sqlite:///PATH or a path as the database, got {url!r}")
+    Path(found.database).parent.mkdir(parents=True, exist_ok=True)
+    return found
+
+
+def _engine(url: URL, *, begin: str) -> Engine:
+    engine = create_engine(
+        url, poolclass=QueuePool, pool_size=READERS, max_overflow=0, json_serializer=dumps, pool_timeout=BUSY_MS / 1000
+    )
+
+    def start(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    event.listen(engine, "connect", _configure)
+    event.listen(engine, "begin", start)
+    return engine
+
+
+def _configure(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    assert isinstance(connection, sqlite3.Connection)
+    # The driver would begin transactions by itself, late and deferred; the listener on "begin" does instead.
+    connection.isolation_level = None
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+    # Readers and the writer do not wait for one another; a commit is on the disk when it returns.
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _only_read(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    connection.cursor().execute("PRAGMA query_only = ON")

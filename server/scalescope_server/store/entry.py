@@ -1,0 +1,170 @@
+"""One batch on its way into the tables, inside a write transaction.
+
+What the ledger holds already is counted and left alone, so a batch may come any number of times. Everything
+else is checked before it is stored; one bad record refuses its whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from scalescope.session import Ledger
+from scalescope.wire import Bye, Layout, Record
+from sqlalchemy import Connection, case, func, insert, select, update
+
+from scalescope_server.store import tables
+from scalescope_server.store.decoding import Decoded, Happening, Measured, Updates, decode
+from scalescope_server.store.layouts import enter_layout
+from scalescope_server.store.measured import enter_samples
+from scalescope_server.store.origin import Origin, origin_of, packed_ledger, seen
+from scalescope_server.store.records import Batch, Receipt, RunId
+from scalescope_server.store.transaction import Transaction
+from scalescope_server.store.updates import Counted, enter_updates
+from scalescope_server.store.upsert import larger
+
+
+def enter_batch(transaction: Transaction, batch: Batch) -> Receipt:
+    """Store a batch.
+
+    Raises:
+        BadRecord: naming the record; the transaction must be rolled back then.
+    """
+    origin = origin_of(transaction.connection, batch.hello, batch.received_at)
+    ledger, fresh = _fresh(origin.ledger, batch.records)
+    decoded = [decode(record) for record in fresh]
+    counted = _enter(transaction, origin, decoded)
+    duplicates = len(batch.records) - len(fresh)
+    _note_delivery(transaction.connection, replace(origin, ledger=ledger), decoded, duplicates, batch.received_at)
+    _note_run(transaction.connection, origin, decoded, counted, batch.received_at)
+    return _receipt(batch, origin, decoded, counted, duplicates)
+
+
+def _fresh(ledger: Ledger, records: Sequence[Record]) -> tuple[Ledger, list[Record]]:
+    fresh = []
+    for record in records:
+        if record.sequence not in ledger:
+            ledger = ledger.add(record.sequence)
+            fresh.append(record)
+    return ledger, fresh
+
+
+def _enter(transaction: Transaction, origin: Origin, decoded: Sequence[Decoded]) -> Counted:
+    # A sample's indexes mean what the layouts before it say. Layouts only add parameters, so all of a batch's
+    # may go first.
+    for record in decoded:
+        if isinstance(record, Layout):
+            enter_layout(transaction.connection, origin, record)
+    enter_samples(transaction, origin, [d for d in decoded if isinstance(d, Measured)])
+    _enter_events(transaction.connection, origin, [d for d in decoded if isinstance(d, Happening)])
+    counted = enter_updates(transaction, origin, [d for d in decoded if isinstance(d, Updates)])
+    for record in decoded:
+        if isinstance(record, Bye):
+            _end(transaction.connection, origin, record)
+    return counted
+
+
+def _enter_events(connection: Connection, origin: Origin, happenings: Sequence[Happening]) -> None:
+    if happenings:
+        connection.execute(insert(tables.event), [_event_row(origin, happening) for happening in happenings])
+
+
+def _event_row(origin: Origin, happening: Happening) -> dict[str, Any]:
+    record, culprit = happening.record, happening.data.get("parameter")
+    return {
+        "run": origin.run,
+        "step": origin.first_step + record.step,
+        "kind": record.kind,
+        "rank": origin.rank,
+        "segment": origin.segment,
+        "at": record.at,
+        "data": happening.data,
+        "culprit": culprit if record.kind == "skip" and isinstance(culprit, str) else None,
+    }
+
+
+def _end(connection: Connection, origin: Origin, bye: Bye) -> None:
+    """Enter the end of one rank. A segment has crashed when any rank has, and finished when all have."""
+    of_segment = tables.ledger.c.segment == origin.segment
+    of_rank = of_segment & (tables.ledger.c.rank == origin.rank)
+    connection.execute(update(tables.ledger).where(of_rank).values(ending=bye.reason))
+    going_on = select(func.count()).select_from(tables.ledger).where(of_segment, tables.ledger.c.ending.is_(None))
+    if bye.reason == "finished" and connection.execute(going_on).scalar_one():
+        return
+    mine = tables.segment.c.key == origin.segment
+    # The first crash is the cause; the ranks that fall after it only say so.
+    not_crashed = tables.segment.c.ending.is_(None) | (tables.segment.c.ending != "crashed")
+    ended = {"ending": bye.reason, "ended_at": bye.at, "detail": bye.detail}
+    if connection.execute(update(tables.segment).where(mine, not_crashed).values(ended)).rowcount:
+        _end_run(connection, origin, bye)
+
+
+def _end_run(connection: Connection, origin: Origin, bye: Bye) -> None:
+    """The run ended if this was its newest segment."""
+    newest = select(func.max(tables.segment.c.key)).where(tables.segment.c.run == origin.run)
+    if connection.execute(newest).scalar_one() == origin.segment:
+        connection.execute(update(tables.run).where(tables.run.c.key == origin.run).values(ending=bye.reason))
+
+
+def _note_delivery(
+    connection: Connection, origin: Origin, decoded: Sequence[Decoded], duplicates: int, now: float
+) -> None:
+    row = tables.ledger.c
+    told = {
+        "ranges": packed_ledger(origin.ledger),
+        "duplicate": row.duplicate + duplicates,
+        "highest_step": larger(row.highest_step, max(_last_steps(origin, decoded, Updates), default=-1)),
+        "highest_sample": larger(row.highest_sample, max(_last_steps(origin, decoded, Measured), default=-1)),
+        "last_seen_at": larger(row.last_seen_at, now),
+    }
+    mine = (row.segment == origin.segment) & (row.rank == origin.rank)
+    connection.execute(update(tables.ledger).where(mine).values(told))
+
+
+def _note_run(connection: Connection, origin: Origin, decoded: Sequence[Decoded], counted: Counted, now: float) -> None:
+    row = tables.run.c
+    updates = max(_last_steps(origin, decoded, Updates), default=-1)
+    highest = max(_last_steps(origin, decoded, (Updates, Measured, Happening)), default=-1)
+    told: dict[str, Any] = {
+        "next_step": larger(row.next_step, updates + 1),
+        "length": larger(row.length, highest + 1),
+    }
+    if origin.rank == 0 and counted.attempted:
+        told["attempted"] = row.attempted + counted.attempted
+        told["skipped"] = row.skipped + counted.skipped
+        told["scale"] = case((row.last_step < counted.last, counted.scale), else_=row.scale)
+        told["last_step"] = larger(row.last_step, counted.last)
+    connection.execute(update(tables.run).where(row.key == origin.run).values(told))
+    seen(connection, origin.run, now)
+
+
+def _last_steps(
+    origin: Origin, decoded: Sequence[Decoded], kinds: type[Decoded] | tuple[type[Decoded], ...]
+) -> list[int]:
+    """The last step, on the run's axis, of every record of these kinds."""
+    found = []
+    for record in decoded:
+        if not isinstance(record, kinds):
+            continue
+        if isinstance(record, Updates):
+            found.append(origin.first_step + record.first + record.count - 1)
+        elif isinstance(record, Measured | Happening):
+            found.append(origin.first_step + record.record.step)
+    return found
+
+
+def _receipt(batch: Batch, origin: Origin, decoded: Sequence[Decoded], counted: Counted, duplicates: int) -> Receipt:
+    told_by_first_rank = origin.rank == 0 and counted.attempted > 0
+    after = origin.highest_step + 1
+    return Receipt(
+        run=RunId(batch.hello.run),
+        rank=origin.rank,
+        durable=max((record.sequence for record in batch.records), default=origin.ledger.highest),
+        stored=len(decoded),
+        duplicates=duplicates,
+        steps=(counted.first, counted.last + 1) if told_by_first_rank else (after, after),
+        samples=sum(isinstance(d, Measured) for d in decoded),
+        events=sum(isinstance(d, Happening) for d in decoded),
+        ended=any(isinstance(d, Bye) for d in decoded),
+    )

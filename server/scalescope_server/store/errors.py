@@ -1,0 +1,51 @@
+"""What can go wrong in the store, told apart by what the caller should do about it."""
+
+# ruff: noqa: N818 - these are read as words where they are caught: except NotFound, except Busy.
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """Base of everything the store raises on purpose."""
+
+
+class BadRecord(StoreError):
+    """A record's content cannot be true, so nothing of its batch was stored. Sending it again will not help.
+
+    Attributes:
+        record: what it was, "hello", "layout", "steps", "sample", "event" or "bye".
+        sequence: its number, None for a Hello.
+    """
+
+    def __init__(self, record: str, sequence: int | None, message: str) -> None:
+        self.record = record
+        self.sequence = sequence
+        number = "" if sequence is None else f" {sequence}"
+        super().__init__(f"{record}{number}: {message}")
+
+
+class Busy(StoreError):
+    """More is waiting to be written than the writer may hold. Stop reading from the trainer, then try again."""
+
+
+class Unavailable(StoreError):
+    """The database cannot be read or written now (locked, disk full, gone). Nothing was stored."""
+
+
+class NotFound(StoreError):
+    """There is no such run."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        super().__init__(f"expected the id of a stored run, got {run!r}")
+
+
+class BadCursor(StoreError):
+    """A cursor that no answer of this store gave."""
+
+    def __init__(self, cursor: str) -> None:
+        super().__init__(f"expected the 'next' of an earlier answer as the cursor, got {cursor!r}")
+
+
+class SchemaError(StoreError):
+    """The file is no database that this program can use; the message says why and what to do."""

@@ -1,0 +1,168 @@
+"""Who is calling: the run, the segment and the ledger of one trainer process, made when first seen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from scalescope.session import Ledger
+from scalescope.wire import Hello
+from sqlalchemy import Connection, Row, Select, bindparam, func, insert, select, update
+
+from scalescope_server.store import tables
+from scalescope_server.store.errors import BadRecord
+from scalescope_server.store.json_text import json_object
+from scalescope_server.store.upsert import larger
+
+_ranges = msgspec.msgpack.Decoder(tuple[tuple[int, int], ...])
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One (run, segment, rank) as it is stored.
+
+    ``first_step`` is what to add to the segment's own count of steps. ``highest_step`` and ``highest_sample``
+    are on the run's axis, -1 for none: records above them cannot repeat anything.
+    """
+
+    run: int
+    segment: int
+    rank: int
+    first_step: int
+    ledger: Ledger
+    highest_step: int
+    highest_sample: int
+
+
+def origin_of(connection: Connection, hello: Hello, now: float) -> Origin:
+    """The caller's rows. A run, a segment or a rank that is new is entered.
+
+    Raises:
+        BadRecord: if the Hello holds what cannot be stored.
+    """
+    row = find_origin(connection, hello.run, hello.segment, hello.rank)
+    if row is None or row.ranges is None:
+        _enter(connection, hello, row, now)
+        row = find_origin(connection, hello.run, hello.segment, hello.rank)
+    assert row is not None
+    return Origin(
+        row.run, row.segment, hello.rank, row.first_step, ledger_of(row.ranges), row.highest_step, row.highest_sample
+    )
+
+
+def find_origin(connection: Connection, run: str, segment: str, rank: int) -> Row[Any] | None:
+    """What is stored of a caller; columns of a segment or rank not seen yet are null. None: no such run."""
+    return connection.execute(_FIND, {"run_id": run, "segment_id": segment, "of_rank": rank}).one_or_none()
+
+
+def ledger_of(ranges: bytes | None) -> Ledger:
+    return Ledger(_ranges.decode(ranges)) if ranges else Ledger()
+
+
+def packed_ledger(ledger: Ledger) -> bytes:
+    return msgspec.msgpack.encode(ledger.ranges)
+
+
+def _enter(connection: Connection, hello: Hello, known: Row[Any] | None, now: float) -> None:
+    if not math.isfinite(hello.started_at):
+        raise BadRecord("hello", None, f"expected started_at in seconds since the epoch, got {hello.started_at}")
+    run = _enter_run(connection, hello, now) if known is None else known.run
+    next_step = 0 if known is None else known.next_step
+    segment = known.segment if known is not None else None
+    if segment is None:
+        segment = _enter_segment(connection, hello, run, next_step)
+    connection.execute(insert(tables.ledger), _blank_ledger(segment, hello.rank, now))
+
+
+def _enter_run(connection: Connection, hello: Hello, now: float) -> int:
+    row = {
+        "id": hello.run,
+        "project": hello.project,
+        "name": hello.name or hello.run,
+        "tags": hello.tags,
+        "note": "",
+        "started_at": hello.started_at,
+        "last_seen_at": now,
+        "attempted": 0,
+        "skipped": 0,
+        "last_step": -1,
+        "next_step": 0,
+        "length": 0,
+        "levels": 1,
+        **_described(hello),
+    }
+    return int(connection.execute(insert(tables.run).returning(tables.run.c.key), row).scalar_one())
+
+
+def _enter_segment(connection: Connection, hello: Hello, run: int, first_step: int) -> int:
+    count = select(func.count()).select_from(tables.segment).where(tables.segment.c.run == run)
+    row = {
+        "run": run,
+        "id": hello.segment,
+        "ordinal": connection.execute(count).scalar_one(),
+        "first_step": first_step,
+        "started_at": hello.started_at,
+        "backward_order": "unknown",
+    }
+    key = connection.execute(insert(tables.segment).returning(tables.segment.c.key), row).scalar_one()
+    # What the trainer says of itself is true of its newest start; name, tags and project may be the user's.
+    described = {**_described(hello), "ending": None}
+    connection.execute(update(tables.run).where(tables.run.c.key == run).values(described))
+    return int(key)
+
+
+def _described(hello: Hello) -> dict[str, Any]:
+    try:
+        config = json_object(hello.config)
+    except ValueError as error:
+        raise BadRecord("hello", None, f"config: {error}") from error
+    return {
+        "config": config,
+        "environment": hello.environment,
+        "scaler": None if hello.scaler is None else msgspec.to_builtins(hello.scaler),
+        "optimizers": msgspec.to_builtins(hello.optimizers),
+        "every": hello.every,
+    }
+
+
+def _blank_ledger(segment: int, rank: int, now: float) -> dict[str, Any]:
+    return {
+        "segment": segment,
+        "rank": rank,
+        "ranges": packed_ledger(Ledger()),
+        "duplicate": 0,
+        "dropped": 0,
+        "highest_step": -1,
+        "highest_sample": -1,
+        "last_seen_at": now,
+    }
+
+
+def seen(connection: Connection, run: int, now: float) -> None:
+    """The run gave a sign of life at ``now`` by our clock."""
+    last = larger(tables.run.c.last_seen_at, now)
+    connection.execute(update(tables.run).where(tables.run.c.key == run).values(last_seen_at=last))
+
+
+_FIND: Select[Any] = (
+    select(
+        tables.run.c.key.label("run"),
+        tables.run.c.next_step,
+        tables.segment.c.key.label("segment"),
+        tables.segment.c.first_step,
+        tables.ledger.c.ranges,
+        tables.ledger.c.highest_step,
+        tables.ledger.c.highest_sample,
+    )
+    .select_from(tables.run)
+    .outerjoin(
+        tables.segment, (tables.segment.c.run == tables.run.c.key) & (tables.segment.c.id == bindparam("segment_id"))
+    )
+    .outerjoin(
+        tables.ledger,
+        (tables.ledger.c.segment == tables.segment.c.key) & (tables.ledger.c.rank == bindparam("of_rank")),
+    )
+    .where(tables.run.c.id == bindparam("run_id"))
+)

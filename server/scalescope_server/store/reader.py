@@ -1,0 +1,165 @@
+"""What the rooms above ask of the store: short read transactions, each one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from scalescope.wire import SampleKind
+from sqlalchemy import Connection, Engine, Row, bindparam, select
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from scalescope_server.store import buckets, curves, history, tables
+from scalescope_server.store.errors import NotFound, Unavailable
+from scalescope_server.store.records import (
+    EventRow,
+    FindingRow,
+    RunDetail,
+    RunId,
+    RunState,
+    RunSummary,
+    SampleBucket,
+    Series,
+    StepRow,
+)
+from scalescope_server.store.run_detail import read_run
+from scalescope_server.store.runs import Filter, list_runs, summaries
+
+
+class Reader:
+    """Synchronous and thread-safe; meant for a pool of threads, never for the event loop.
+
+    Every method may raise :class:`Unavailable`, and where it names a run :class:`NotFound`. A range of steps is
+    [start, stop); None is the run's own beginning or end.
+    """
+
+    def __init__(self, engine: Engine, *, clock: Callable[[], float], silent_after_s: float) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._silent_after_s = silent_after_s
+
+    def runs(
+        self,
+        *,
+        project: str | None = None,
+        state: RunState | None = None,
+        text: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> tuple[list[RunSummary], str | None]:
+        """Runs, newest first, and the cursor of the next ones. :class:`BadCursor`."""
+        with self._reading() as connection:
+            chosen = Filter(project, state, text)
+            silent_before = self._silent_before()
+            return list_runs(connection, chosen, limit=limit, cursor=cursor, silent_before=silent_before)
+
+    def run(self, run: str) -> RunDetail:
+        with self._reading() as connection:
+            return read_run(connection, _found(connection, run), self._silent_before())
+
+    def latest(self, run: str) -> RunSummary:
+        """The run's line in the list, as it stands now."""
+        with self._reading() as connection:
+            return summaries(connection, [_found(connection, run)], self._silent_before())[0]
+
+    def series(
+        self,
+        run: str,
+        names: Sequence[str],
+        *,
+        start: int | None = None,
+        stop: int | None = None,
+        points: int = curves.MAX_POINTS,
+        rank: int = 0,
+    ) -> tuple[int, dict[str, Series]]:
+        """(steps in a bucket, name -> series), at most ``points`` buckets; bucket 1 is exact."""
+        with self._reading() as connection:
+            found = _found(connection, run)
+            first, end = _range(found, start, stop)
+            return curves.read_series(connection, found.key, names, first, end, points, rank)
+
+    def series_names(self, run: str) -> list[str]:
+        with self._reading() as connection:
+            return curves.series_names(connection, _found(connection, run).key)
+
+    def events(
+        self,
+        run: str,
+        *,
+        kind: str | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+        cursor: str | None = None,
+        limit: int = 500,
+    ) -> tuple[list[EventRow], str | None]:
+        """Every event, exact, and the cursor of the next ones. :class:`BadCursor`."""
+        with self._reading() as connection:
+            key = _found(connection, run).key
+            return history.read_events(connection, key, kind=kind, start=start, stop=stop, cursor=cursor, limit=limit)
+
+    def samples(
+        self,
+        run: str,
+        *,
+        kind: SampleKind = "grad",
+        start: int | None = None,
+        stop: int | None = None,
+        points: int = buckets.MAX_BUCKETS,
+        rank: int = 0,
+        parameters: Sequence[int] | None = None,
+    ) -> tuple[int, list[SampleBucket]]:
+        """(steps in a bucket, rows), at most ``points`` buckets; see :func:`buckets.read_samples`."""
+        with self._reading() as connection:
+            found = _found(connection, run)
+            view = buckets.View(found.key, kind, rank, *_range(found, start, stop))
+            return buckets.read_samples(connection, view, points, parameters)
+
+    def findings(self, run: str) -> list[FindingRow]:
+        """Worst first, then newest first; closed ones too."""
+        with self._reading() as connection:
+            return history.read_findings(connection, _found(connection, run).key)
+
+    def steps_after(self, run: str, watermark: int, limit: int) -> list[StepRow]:
+        """At most ``limit`` updates of rank 0 beyond ``watermark``, in order."""
+        with self._reading() as connection:
+            return history.steps_after(connection, _found(connection, run).key, watermark, limit)
+
+    def judgement(self, run: str) -> tuple[int, bytes]:
+        """(watermark, state) that the judge committed last; -1 and empty before its first pass."""
+        with self._reading() as connection:
+            return history.read_judgement(connection, _found(connection, run).key)
+
+    def unjudged(self) -> list[RunId]:
+        """Runs with updates beyond their watermark."""
+        with self._reading() as connection:
+            return history.unjudged(connection)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        try:
+            with self._engine.connect() as connection:
+                yield connection
+        except (OperationalError, PoolTimeout) as error:
+            raise Unavailable(f"the database could not be read: {error}") from error
+
+    def _silent_before(self) -> float:
+        return self._clock() - self._silent_after_s
+
+
+def _found(connection: Connection, run: str) -> Row[Any]:
+    found = connection.execute(_RUN, {"run_id": run}).one_or_none()
+    if found is None:
+        raise NotFound(run)
+    return found
+
+
+def _range(run: Row[Any], start: int | None, stop: int | None) -> tuple[int, int]:
+    """The steps asked for, within those the run has."""
+    first = max(start or 0, 0)
+    end = run.length if stop is None else min(stop, run.length)
+    return first, max(end, first)
+
+
+_RUN = select(tables.run).where(tables.run.c.id == bindparam("run_id"))

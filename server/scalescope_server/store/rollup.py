@@ -1,0 +1,179 @@
+"""Scalars folded into levels: n, min, max, last, sum, nan and inf for each bucket of each series.
+
+A fold is a table of columns, one row for each (series, rank, bucket). Folding is associative, so the rows of a
+level can be folded from those of the level below, and what is new can be added to what is stored whatever
+the split into batches. ``last`` goes by the step, not by arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, case, insert, literal, select
+
+from scalescope_server.store import tables
+from scalescope_server.store.levels import FACTOR
+from scalescope_server.store.upsert import Insert, insert_for, larger, smaller
+from scalescope_server.store.values import nullable
+
+Whole = NDArray[np.int64]
+Real = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """New exact values of one series and rank: ``steps`` rising, int64 [n], and ``values``, float64 [n]."""
+
+    series: int
+    rank: int
+    steps: Whole
+    values: Real
+
+
+@dataclass(frozen=True, slots=True)
+class Folds:
+    """One row for each bucket, sorted by (series, rank, bucket); all arrays have that many rows.
+
+    ``min`` and ``max`` are inf and -inf where ``n`` is 0: the neutral elements. ``last`` is NaN where the
+    value at ``last_step`` is not finite.
+    """
+
+    series: Whole
+    rank: Whole
+    bucket: Whole
+    n: Whole
+    min: Real
+    max: Real
+    last: Real
+    last_step: Whole
+    sum: Real
+    nan: Whole
+    inf: Whole
+
+
+def exact(points: Sequence[Points]) -> Folds:
+    """The values as buckets of one step each."""
+    lengths = [len(p.steps) for p in points]
+    series = np.repeat(np.array([p.series for p in points], np.int64), lengths)
+    rank = np.repeat(np.array([p.rank for p in points], np.int64), lengths)
+    steps = np.concatenate([p.steps for p in points])
+    values = np.concatenate([p.values for p in points])
+    order = np.lexsort((steps, rank, series))
+    series, rank, steps, values = series[order], rank[order], steps[order], values[order]
+    finite = np.isfinite(values)
+    nan = np.isnan(values)
+    return Folds(
+        series,
+        rank,
+        steps,
+        finite.astype(np.int64),
+        np.where(finite, values, np.inf),
+        np.where(finite, values, -np.inf),
+        np.where(finite, values, np.nan),
+        steps,
+        np.where(finite, values, 0.0),
+        nan.astype(np.int64),
+        (~finite & ~nan).astype(np.int64),
+    )
+
+
+def coarser(folds: Folds) -> Folds:
+    """The same a level higher: eight buckets become one."""
+    bucket = folds.bucket // FACTOR
+    changes = (np.diff(folds.series) != 0) | (np.diff(folds.rank) != 0) | (np.diff(bucket) != 0)
+    first = np.flatnonzero(np.concatenate([[True], changes]))
+    final = np.concatenate([first[1:], [len(bucket)]]) - 1
+    # Finite values may add up to infinity; then the sum is told as not known.
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = np.add.reduceat(folds.sum, first)
+    return Folds(
+        folds.series[first],
+        folds.rank[first],
+        bucket[first],
+        np.add.reduceat(folds.n, first),
+        np.minimum.reduceat(folds.min, first),
+        np.maximum.reduceat(folds.max, first),
+        folds.last[final],
+        folds.last_step[final],
+        sums,
+        np.add.reduceat(folds.nan, first),
+        np.add.reduceat(folds.inf, first),
+    )
+
+
+def add_points(connection: Connection, points: Sequence[Points], levels: int) -> None:
+    """Add new values, each told once, to the stored levels 1 to ``levels``."""
+    if not points:
+        return
+    folds = exact(points)
+    rows: list[dict[str, Any]] = []
+    for level in range(1, levels + 1):
+        folds = coarser(folds)
+        rows.extend(_rows(folds, level))
+    connection.execute(_adding(connection.dialect.name), rows)
+
+
+def promote(connection: Connection, run: int, level: int) -> None:
+    """Begin level ``level + 1`` of a run whose every step lies in the first bucket of ``level``."""
+    of_run = select(tables.series.c.key).where(tables.series.c.run == run)
+    columns = [c for c in tables.rollup.columns if c.name != "level"]
+    first = select(*columns, literal(level + 1)).where(
+        tables.rollup.c.series.in_(of_run), tables.rollup.c.level == level, tables.rollup.c.bucket == 0
+    )
+    connection.execute(insert(tables.rollup).from_select([*(c.name for c in columns), "level"], first))
+
+
+def _rows(folds: Folds, level: int) -> Iterable[dict[str, Any]]:
+    columns = (
+        folds.series.tolist(),
+        folds.rank.tolist(),
+        folds.bucket.tolist(),
+        folds.n.tolist(),
+        nullable(folds.min),
+        nullable(folds.max),
+        nullable(folds.last),
+        folds.last_step.tolist(),
+        nullable(folds.sum),
+        folds.nan.tolist(),
+        folds.inf.tolist(),
+    )
+    for series, rank, bucket, n, low, high, last, last_step, total, nan, inf in zip(*columns, strict=True):
+        yield {
+            "series": series,
+            "rank": rank,
+            "level": level,
+            "bucket": bucket,
+            "n": n,
+            "min": low,
+            "max": high,
+            "last": last,
+            "last_step": last_step,
+            "sum": total,
+            "nan": nan,
+            "inf": inf,
+        }
+
+
+@cache
+def _adding(dialect: str) -> Insert:
+    stored = tables.rollup.c
+    new = insert_for(dialect, tables.rollup)
+    later = new.excluded.last_step >= stored.last_step
+    return new.on_conflict_do_update(
+        index_elements=tables.rollup.primary_key.columns.keys(),
+        set_={
+            "n": stored.n + new.excluded.n,
+            "min": smaller(stored.min, new.excluded.min),
+            "max": larger(stored.max, new.excluded.max),
+            "last": case((later, new.excluded.last), else_=stored.last),
+            "last_step": larger(stored.last_step, new.excluded.last_step),
+            "sum": stored.sum + new.excluded.sum,
+            "nan": stored.nan + new.excluded.nan,
+            "inf": stored.inf + new.excluded.inf,
+        },
+    )

@@ -1,0 +1,92 @@
+"""Everything kept about one run but its numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Row, select
+
+from scalescope_server.store import tables
+from scalescope_server.store.origin import ledger_of
+from scalescope_server.store.records import LedgerRow, ParameterRow, RunDetail, SegmentRow
+from scalescope_server.store.runs import summaries
+
+
+def read_run(connection: Connection, run: Row[Any], silent_before: float) -> RunDetail:
+    """The detail of a row of ``run``."""
+    ledger = _ledger(connection, run.key)
+    return RunDetail(
+        summary=summaries(connection, [run], silent_before)[0],
+        config=run.config,
+        environment=run.environment,
+        scaler=run.scaler,
+        optimizers=run.optimizers,
+        parameters=_parameters(connection, run.key),
+        segments=_segments(connection, run.key),
+        ranks=sorted({row.rank for row in ledger}),
+        ledger=ledger,
+        note=run.note,
+        healthy=run.healthy,
+        every=run.every,
+    )
+
+
+def _parameters(connection: Connection, run: int) -> list[ParameterRow]:
+    row = tables.parameter.c
+    found = connection.execute(select(tables.parameter).where(row.run == run).order_by(row.position))
+    return [
+        ParameterRow(
+            name=stored.name,
+            module=stored.module,
+            shape=stored.shape,
+            dtype=stored.dtype,
+            numel=stored.numel,
+            compute_format=stored.compute_format,
+            index=stored.position,
+            backward=stored.backward,
+        )
+        for stored in found
+    ]
+
+
+def _segments(connection: Connection, run: int) -> list[SegmentRow]:
+    row = tables.segment.c
+    found = connection.execute(select(tables.segment).where(row.run == run).order_by(row.ordinal))
+    return [
+        SegmentRow(
+            id=stored.id,
+            ordinal=stored.ordinal,
+            started_at=stored.started_at,
+            ended_at=stored.ended_at,
+            end=stored.ending,
+            detail=stored.detail,
+            first_step=stored.first_step,
+            order=stored.backward_order,
+        )
+        for stored in found
+    ]
+
+
+def _ledger(connection: Connection, run: int) -> list[LedgerRow]:
+    row, of_segment = tables.ledger.c, tables.segment.c
+    query = (
+        select(tables.ledger, of_segment.id.label("segment_id"))
+        .join(tables.segment, of_segment.key == row.segment)
+        .where(of_segment.run == run)
+        .order_by(of_segment.ordinal, row.rank)
+    )
+    return [_ledger_row(stored) for stored in connection.execute(query)]
+
+
+def _ledger_row(stored: Row[Any]) -> LedgerRow:
+    ledger = ledger_of(stored.ranges)
+    return LedgerRow(
+        segment=stored.segment_id,
+        rank=stored.rank,
+        received=ledger.received,
+        duplicate=stored.duplicate,
+        dropped=stored.dropped,
+        lost=max(ledger.missing - stored.dropped, 0),
+        highest=ledger.highest,
+        last_seen_at=stored.last_seen_at,
+    )

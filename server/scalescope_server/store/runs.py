@@ -1,0 +1,158 @@
+"""The runs list: any number of runs in the same few queries."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, Text, and_, cast, func, or_, select
+
+from scalescope_server.store import tables
+from scalescope_server.store.cursors import packed_cursor, unpacked_cursor
+from scalescope_server.store.levels import bucket_size, finest
+from scalescope_server.store.records import RunState, RunSummary, Severity
+
+SPARKLINE_POINTS = 60
+MAX_RUNS = 200
+# Mildest first.
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which runs: of a project, in a state, with a text in id, name, project, note or tags; None: any."""
+
+    project: str | None = None
+    state: RunState | None = None
+    text: str | None = None
+
+
+def list_runs(
+    connection: Connection, chosen: Filter, *, limit: int, cursor: str | None, silent_before: float
+) -> tuple[list[RunSummary], str | None]:
+    """Runs, newest first, and the cursor of the next ones; ``limit`` is clamped to 1 to ``MAX_RUNS``.
+
+    ``silent_before``: a run that has not ended and was last seen before this time is silent.
+
+    Raises:
+        BadCursor: for a cursor that did not come from here.
+    """
+    row = tables.run.c
+    limit = min(max(limit, 1), MAX_RUNS)
+    query = _filtered(select(tables.run), chosen, silent_before)
+    if cursor is not None:
+        started_at, key = unpacked_cursor(cursor, tuple[float, int])
+        query = query.where(or_(row.started_at < started_at, and_(row.started_at == started_at, row.key < key)))
+    query = query.order_by(row.started_at.desc(), row.key.desc()).limit(limit + 1)
+    found = connection.execute(query).all()
+    page = found[:limit]
+    after = packed_cursor((page[-1].started_at, page[-1].key)) if len(found) > limit else None
+    return summaries(connection, page, silent_before), after
+
+
+def summaries(connection: Connection, runs: Sequence[Row[Any]], silent_before: float) -> list[RunSummary]:
+    """The lines of the list for rows of ``run``, in their order."""
+    keys = [run.key for run in runs]
+    findings = _findings(connection, keys)
+    sparklines = _sparklines(connection, runs)
+    return [_summary(run, findings[run.key], sparklines[run.key], silent_before) for run in runs]
+
+
+def state_of(run: Row[Any], silent_before: float) -> RunState:
+    """Ended as its trainer said; else silent or running by its last sign of life."""
+    if run.ending is not None:
+        return "crashed" if run.ending == "crashed" else "finished"
+    return "silent" if run.last_seen_at < silent_before else "running"
+
+
+def _filtered(query: Select[Any], chosen: Filter, silent_before: float) -> Select[Any]:
+    row = tables.run.c
+    if chosen.project is not None:
+        query = query.where(row.project == chosen.project)
+    if chosen.state is not None:
+        query = query.where(_in_state(chosen.state, silent_before))
+    if chosen.text:
+        searched = (row.id, row.name, row.project, row.note, cast(row.tags, Text))
+        query = query.where(or_(*(column.icontains(chosen.text, autoescape=True) for column in searched)))
+    return query
+
+
+def _in_state(state: RunState, silent_before: float) -> ColumnElement[bool]:
+    row = tables.run.c
+    if state in ("finished", "crashed"):
+        return row.ending == state
+    silent = row.last_seen_at < silent_before
+    return and_(row.ending.is_(None), silent if state == "silent" else ~silent)
+
+
+def _summary(
+    run: Row[Any], findings: dict[str, int], sparkline: list[float | None], silent_before: float
+) -> RunSummary:
+    return RunSummary(
+        id=run.id,
+        project=run.project,
+        name=run.name,
+        state=state_of(run, silent_before),
+        tags=run.tags,
+        started_at=run.started_at,
+        last_seen_at=run.last_seen_at,
+        attempted=run.attempted,
+        applied=run.attempted - run.skipped,
+        skipped=run.skipped,
+        scale=run.scale,
+        findings=findings,
+        worst=max(findings, key=lambda severity: SEVERITIES.index(severity), default=None),
+        firing=0,
+        sparkline=sparkline,
+    )
+
+
+def _findings(connection: Connection, keys: Sequence[int]) -> dict[int, dict[str, int]]:
+    """Run -> severity -> how many episodes, open and closed."""
+    row = tables.finding.c
+    query = select(row.run, row.severity, func.count()).where(row.run.in_(keys)).group_by(row.run, row.severity)
+    found: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for run, severity, count in connection.execute(query):
+        found[run][severity] = count
+    return found
+
+
+def _sparklines(connection: Connection, runs: Sequence[Row[Any]]) -> dict[int, list[float | None]]:
+    """Run -> log2 of the scale at the end of each of at most 60 buckets, null where there is none."""
+    levels = {run.key: finest(0, run.last_step + 1, SPARKLINE_POINTS) for run in runs}
+    found: dict[int, list[float | None]] = {
+        run.key: [None] * -(-(run.last_step + 1) // bucket_size(levels[run.key])) for run in runs
+    }
+    exact = [key for key, level in levels.items() if level == 0]
+    rolled = {key: level for key, level in levels.items() if level}
+    for run, bucket, scale in (*_exact_scales(connection, exact), *_rolled_scales(connection, rolled)):
+        if scale is not None and scale > 0 and bucket < len(found[run]):
+            found[run][bucket] = math.log2(scale)
+    return found
+
+
+def _exact_scales(connection: Connection, keys: Sequence[int]) -> Sequence[tuple[int, int, float | None]]:
+    row = tables.step.c
+    query = select(row.run, row.step, row.scale).where(row.run.in_(keys), row.rank == 0)
+    return [tuple(found) for found in connection.execute(query)] if keys else []
+
+
+def _rolled_scales(connection: Connection, levels: dict[int, int]) -> Sequence[tuple[int, int, float | None]]:
+    if not levels:
+        return []
+    series, row = tables.series.c, tables.rollup.c
+    at_level = or_(
+        *(
+            and_(row.level == level, series.run.in_([key for key, of_run in levels.items() if of_run == level]))
+            for level in sorted(set(levels.values()))
+        )
+    )
+    query = (
+        select(series.run, row.bucket, row.last)
+        .join(tables.rollup, row.series == series.key)
+        .where(series.name == "scale", row.rank == 0, at_level)
+    )
+    return [tuple(found) for found in connection.execute(query)]

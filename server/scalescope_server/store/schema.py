@@ -1,0 +1,57 @@
+"""The schema's revisions: applied when a SQLite file is opened, checked when the service says it is ready."""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, inspect
+
+from scalescope_server.store.errors import SchemaError
+
+_MIGRATIONS = "scalescope_server.migrations"
+
+
+def upgrade(connection: Connection) -> None:
+    """Bring the database to the newest revision, in the connection's transaction.
+
+    Raises:
+        SchemaError: if it was written by a newer program, or by another one.
+    """
+    with as_file(files(_MIGRATIONS)) as folder:
+        config = Config()
+        config.set_main_option("script_location", str(folder).replace("%", "%%"))
+        config.attributes["connection"] = connection
+        scripts = ScriptDirectory.from_config(config)
+        found = revision_of(connection)
+        _check_known(connection, scripts, found)
+        if found != scripts.get_current_head():
+            command.upgrade(config, "head")
+
+
+def is_current(connection: Connection) -> bool:
+    """Whether the database is at the revision of this program."""
+    with as_file(files(_MIGRATIONS)) as folder:
+        return revision_of(connection) == ScriptDirectory(str(folder)).get_current_head()
+
+
+def revision_of(connection: Connection) -> str | None:
+    """The revision the database is at; None before the first."""
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _check_known(connection: Connection, scripts: ScriptDirectory, found: str | None) -> None:
+    known = {script.revision for script in scripts.walk_revisions()}
+    if found is not None and found not in known:
+        raise SchemaError(
+            f"expected a database of at most revision {scripts.get_current_head()}, got one at {found}: "
+            "it was written by a newer scalescope; install that version or name another database"
+        )
+    others = inspect(connection).get_table_names()
+    if found is None and others:
+        raise SchemaError(
+            f"expected an empty database or one of scalescope, got one with the table {others[0]}: name another file"
+        )

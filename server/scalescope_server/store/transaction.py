@@ -1,0 +1,116 @@
+"""One write transaction: the connection, and what is new in it and still to be folded into the levels.
+
+Folding once for all batches of a transaction costs the same number of rows as for one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, bindparam, func, insert, select, update
+
+from scalescope_server.store import rollup, sample_rollup, tables
+from scalescope_server.store.errors import BadRecord
+from scalescope_server.store.levels import levels_for
+from scalescope_server.store.rollup import Points
+from scalescope_server.store.sample_rollup import NewSample
+from scalescope_server.store.values import flags, nullable
+
+# More names than a page could list; a loop that logs under a new name at each step ends here.
+MAX_SERIES = 4096
+
+
+@dataclass(slots=True)
+class News:
+    """What one run gained in the transaction."""
+
+    points: list[Points] = field(default_factory=list)
+    samples: list[NewSample] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A connection in a write transaction, and what :meth:`fold` has to add to the roll-ups before it ends."""
+
+    connection: Connection
+    _news: dict[int, News] = field(default_factory=dict)
+    _series: dict[tuple[int, str], int] = field(default_factory=dict)
+
+    def news(self, run: int) -> News:
+        return self._news.setdefault(run, News())
+
+    def forget(self, run: int) -> None:
+        """The run was deleted: nothing of it is left to fold."""
+        self._news.pop(run, None)
+        self._series = {k: key for k, key in self._series.items() if k[0] != run}
+
+    def series(self, run: int, names: Sequence[str]) -> dict[str, int]:
+        """Name -> key of the run's series; new ones are entered.
+
+        Raises:
+            BadRecord: if the run would have more than ``MAX_SERIES``.
+        """
+        lacking = [name for name in names if (run, name) not in self._series]
+        if lacking:
+            found = self.connection.execute(_SERIES, {"of_run": run, "names": lacking})
+            self._series.update({(run, row.name): row.key for row in found})
+        for name in lacking:
+            if (run, name) not in self._series:
+                self._series[run, name] = self._enter_series(run, name)
+        return {name: self._series[run, name] for name in names}
+
+    def add_scalars(self, run: int, segment: int, points: Sequence[Points]) -> None:
+        """Store exact values, each told once, and have them folded."""
+        rows = [row for p in points for row in _scalar_rows(segment, p)]
+        if rows:
+            self.connection.execute(insert(tables.scalar), rows)
+        self.news(run).points.extend(points)
+
+    def fold(self) -> None:
+        """Add everything new to the roll-ups; the last thing in a transaction."""
+        for run, news in self._news.items():
+            levels = self._levels(run)
+            rollup.add_points(self.connection, news.points, levels)
+            sample_rollup.add_samples(self.connection, news.samples, levels)
+
+    def _levels(self, run: int) -> int:
+        """How many levels the run needs by now; those it did not have yet are begun."""
+        stored = self.connection.execute(_LENGTH, {"of_run": run}).one()
+        needed = levels_for(stored.length)
+        for level in range(stored.levels, needed):
+            rollup.promote(self.connection, run, level)
+            sample_rollup.promote(self.connection, run, level)
+        if needed > stored.levels:
+            self.connection.execute(update(tables.run).where(tables.run.c.key == run).values(levels=needed))
+        return needed
+
+    def _enter_series(self, run: int, name: str) -> int:
+        count = select(func.count()).select_from(tables.series).where(tables.series.c.run == run)
+        if self.connection.execute(count).scalar_one() >= MAX_SERIES:
+            raise BadRecord("steps", None, f"expected at most {MAX_SERIES} series in a run, got {name!r} as one more")
+        new = insert(tables.series).values(run=run, name=name).returning(tables.series.c.key)
+        return int(self.connection.execute(new).scalar_one())
+
+
+def _scalar_rows(segment: int, points: Points) -> list[dict[str, object]]:
+    columns: tuple[NDArray[np.int64], list[float | None]] = (points.steps, nullable(points.values))
+    return [
+        {
+            "series": points.series,
+            "rank": points.rank,
+            "step": step,
+            "segment": segment,
+            "value": value,
+            "flag": flag,
+        }
+        for step, value, flag in zip(columns[0].tolist(), columns[1], flags(points.values).tolist(), strict=True)
+    ]
+
+
+_SERIES = select(tables.series.c.name, tables.series.c.key).where(
+    tables.series.c.run == bindparam("of_run"), tables.series.c.name.in_(bindparam("names", expanding=True))
+)
+_LENGTH = select(tables.run.c.levels, tables.run.c.length).where(tables.run.c.key == bindparam("of_run"))

@@ -1,0 +1,187 @@
+"""The one thread that writes: everything waiting is committed in one transaction.
+
+``append`` never blocks. When ``waiting`` jobs are queued the future has failed with :class:`Busy` before it is
+handed out, so that ingest stops reading from that trainer and TCP holds it back.
+
+A transaction either commits whole or not at all. Where it fails because of what one job brought, each of its
+jobs is committed alone, so that only the faulty one fails; where the database itself fails, all of them do, and
+nothing of them is stored.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from msgspec import UNSET, UnsetType
+from scalescope.session import Ledger
+from scalescope.wire import Heartbeat, Hello
+from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError
+
+from scalescope_server.store import edits
+from scalescope_server.store.entry import enter_batch
+from scalescope_server.store.errors import Busy, Unavailable
+from scalescope_server.store.origin import find_origin, ledger_of
+from scalescope_server.store.records import Batch, Judged, Receipt, RunId
+from scalescope_server.store.transaction import Transaction
+
+# What may wait. A job is a batch of at most one connection, so this is hundreds of trainers at once.
+WAITING = 256
+# What one transaction takes on: more would only make the first of them wait longer for its acknowledgement.
+GROUP_JOBS = 128
+GROUP_BYTES = 32 * 1024 * 1024
+
+Result = TypeVar("Result")
+Work = Callable[[Transaction], Result]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Job(Generic[Result]):
+    work: Work[Result]
+    size: int = 0
+    future: Future[Result] = field(default_factory=Future)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """Runs a block and keeps its failure: those who wait for the result get it, not the writer's thread."""
+
+    error: Exception | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
+        if isinstance(error, OperationalError):
+            self.error = Unavailable(f"the database could not be written: {error.orig}")
+            self.error.__cause__ = error
+        elif isinstance(error, Exception):
+            self.error = error
+        return self.error is not None
+
+
+class Writer:
+    """Puts writes in line and hands out futures that resolve after their commit. All methods from any thread.
+
+    Every future may fail with :class:`Busy` (the line is full), :class:`Unavailable` (nothing was stored, the
+    database is locked, full or gone, or the store is closed) and what each method names.
+    """
+
+    def __init__(self, engine: Engine, *, waiting: int = WAITING) -> None:
+        self._engine = engine
+        self._queue: queue.Queue[_Job[Any] | None] = queue.Queue(waiting)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="scalescope-writer", daemon=True)
+        self._thread.start()
+
+    def append(self, batch: Batch) -> Future[Receipt]:
+        """Store a batch; what is stored already is left alone. :class:`BadRecord` if a record cannot be true."""
+        return self._submit(lambda transaction: enter_batch(transaction, batch), batch.wire_bytes)
+
+    def heartbeat(self, hello: Hello, beat: Heartbeat, at: float) -> Future[None]:
+        """Enter a sign of life that came at ``at`` by our clock."""
+        return self._submit(lambda transaction: edits.enter_heartbeat(transaction.connection, hello, beat, at))
+
+    def ledger(self, run: RunId, segment: str, rank: int) -> Future[Ledger]:
+        """What is stored of one trainer, after everything that was submitted before; empty if nothing is."""
+
+        def read(transaction: Transaction) -> Ledger:
+            row = find_origin(transaction.connection, run, segment, rank)
+            return ledger_of(None if row is None else row.ranges)
+
+        return self._submit(read)
+
+    def patch_run(
+        self,
+        run: RunId,
+        *,
+        name: str | UnsetType = UNSET,
+        tags: Sequence[str] | UnsetType = UNSET,
+        note: str | UnsetType = UNSET,
+        healthy: bool | UnsetType | None = UNSET,
+    ) -> Future[None]:
+        """Set what the user says of a run; the rest stays. :class:`NotFound` if there is no such run."""
+        listed = tags if isinstance(tags, UnsetType) else list(tags)
+        given = {"name": name, "tags": listed, "note": note, "healthy": healthy}
+        changes = {key: value for key, value in given.items() if value is not UNSET}
+        return self._submit(lambda transaction: edits.patch_run(transaction.connection, run, changes))
+
+    def delete_run(self, run: RunId) -> Future[None]:
+        """Remove a run and everything kept of it. :class:`NotFound` if there is none."""
+        return self._submit(lambda transaction: edits.delete_run(transaction, run))
+
+    def commit_judgement(self, judged: Judged) -> Future[None]:
+        """Store state, watermark and findings of one pass of the judge together. :class:`NotFound`."""
+        return self._submit(lambda transaction: edits.commit_judgement(transaction.connection, judged))
+
+    def close(self) -> None:
+        """Write what is waiting, then end the thread."""
+        with self._lock:
+            already, self._closed = self._closed, True
+        if not already:
+            self._queue.put(None)
+            self._thread.join()
+
+    def _submit(self, work: Work[Result], size: int = 0) -> Future[Result]:
+        job = _Job(work, size)
+        with self._lock:
+            if self._closed:
+                job.future.set_exception(Unavailable("the store is closed"))
+                return job.future
+            try:
+                self._queue.put_nowait(job)
+            except queue.Full:
+                job.future.set_exception(Busy(f"{self._queue.maxsize} writes are waiting"))
+        return job.future
+
+    def _run(self) -> None:
+        going_on = True
+        while going_on:
+            group, going_on = self._next_group()
+            self._settle([job for job in group if job.future.set_running_or_notify_cancel()])
+
+    def _next_group(self) -> tuple[list[_Job[Any]], bool]:
+        """Wait for a job and take what waits behind it; False when the line was closed."""
+        group: list[_Job[Any]] = []
+        size = 0
+        job = self._queue.get()
+        while job is not None:
+            group.append(job)
+            size += job.size
+            if len(group) == GROUP_JOBS or size >= GROUP_BYTES:
+                return group, True
+            try:
+                job = self._queue.get_nowait()
+            except queue.Empty:
+                return group, True
+        return group, False
+
+    def _settle(self, group: Sequence[_Job[Any]]) -> None:
+        results: list[Any] = []
+        with _Attempt() as attempt:
+            results = self._commit(group)
+        if attempt.error is None:
+            for job, result in zip(group, results, strict=True):
+                job.future.set_result(result)
+        elif len(group) == 1 or isinstance(attempt.error, Unavailable):
+            for job in group:
+                job.future.set_exception(attempt.error)
+        else:
+            for job in group:
+                self._settle([job])
+
+    def _commit(self, group: Sequence[_Job[Any]]) -> list[Any]:
+        if not group:
+            return []
+        with self._engine.begin() as connection:
+            transaction = Transaction(connection)
+            results = [job.work(transaction) for job in group]
+            transaction.fold()
+        return results
