@@ -73,6 +73,7 @@ def _runs() -> None:
         sa.Column("ranges", sa.LargeBinary, nullable=False),
         sa.Column("duplicate", sa.BigInteger, nullable=False),
         sa.Column("dropped", sa.BigInteger, nullable=False),
+        sa.Column("dropped_numbers", sa.BigInteger, nullable=False),
         sa.Column("highest_step", sa.BigInteger, nullable=False),
         sa.Column("highest_sample", sa.BigInteger, nullable=False),
         sa.Column("last_seen_at", sa.Double, nullable=False),

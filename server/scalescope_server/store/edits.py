@@ -51,6 +51,8 @@ def commit_judgement(connection: Connection, judged: Judged) -> None:
     key = run_key(connection, judged.run)
     row = {"run": key, "watermark": judged.watermark, "state": judged.state}
     replace_rows(connection, tables.judgement, [row])
+    # A finding may be taken back: probing that was healthy is not once the scale thrashes.
+    connection.execute(delete(tables.finding).where(tables.finding.c.run == key))
     replace_rows(connection, tables.finding, [_finding_row(key, finding) for finding in judged.findings])
 
 

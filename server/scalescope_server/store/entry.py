@@ -114,12 +114,19 @@ def _note_delivery(
     told = {
         "ranges": packed_ledger(origin.ledger),
         "duplicate": row.duplicate + duplicates,
+        "dropped_numbers": row.dropped_numbers + sum(_dropped(d) for d in decoded if isinstance(d, Happening)),
         "highest_step": larger(row.highest_step, max(_last_steps(origin, decoded, Updates), default=-1)),
         "highest_sample": larger(row.highest_sample, max(_last_steps(origin, decoded, Measured), default=-1)),
         "last_seen_at": larger(row.last_seen_at, now),
     }
     mine = (row.segment == origin.segment) & (row.rank == origin.rank)
     connection.execute(update(tables.ledger).where(mine).values(told))
+
+
+def _dropped(happening: Happening) -> int:
+    """How many records an event says were dropped after they had been numbered."""
+    told = happening.data.get("messages") if happening.record.kind == "dropped" else 0
+    return told if isinstance(told, int) and 0 <= told < 2**53 else 0
 
 
 def _note_run(connection: Connection, origin: Origin, decoded: Sequence[Decoded], counted: Counted, now: float) -> None:

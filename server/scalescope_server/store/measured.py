@@ -82,6 +82,8 @@ def _row(origin: Origin, measured: Measured, positions: NDArray[np.int64]) -> di
 
 def _enter_derived(transaction: Transaction, origin: Origin, records: Sequence[Measured], places: Places) -> None:
     """Store the derived series; the first sample of a step is the one that tells them."""
+    if not records:
+        return
     told: dict[str, dict[int, float]] = {}
     known = _known_steps(transaction, origin, records)
     for measured in records:
@@ -92,7 +94,7 @@ def _enter_derived(transaction: Transaction, origin: Origin, records: Sequence[M
         values = derive(measured.table, places.formats[measured.indexes], measured.record.scale)
         for name, value in values.items():
             told.setdefault(name, {})[step] = value
-    keys = transaction.series(origin.run, list(told))
+    keys = transaction.series(origin.run, list(told), sequence=records[0].record.sequence)
     points = [_points(keys[name], origin.rank, values) for name, values in told.items()]
     transaction.add_scalars(origin.run, origin.segment, points)
 
@@ -104,10 +106,10 @@ def _points(series: int, rank: int, values: dict[int, float]) -> Points:
 
 def _known_steps(transaction: Transaction, origin: Origin, records: Sequence[Measured]) -> set[int]:
     """Those of the samples' steps for which derived values are stored."""
-    lowest = min((origin.first_step + m.record.step for m in records), default=0)
+    lowest = min(origin.first_step + m.record.step for m in records)
     if lowest > origin.highest_sample:
         return set()
-    series = transaction.series(origin.run, ["amax"])["amax"]
+    series = transaction.series(origin.run, ["amax"], sequence=records[0].record.sequence)["amax"]
     of_caller = {"of_series": series, "of_rank": origin.rank, "of_segment": origin.segment, "start": lowest}
     return set(transaction.connection.execute(_DERIVED_STEPS, of_caller).scalars())
 

@@ -134,6 +134,7 @@ def _blank_ledger(segment: int, rank: int, now: float) -> dict[str, Any]:
         "ranges": packed_ledger(Ledger()),
         "duplicate": 0,
         "dropped": 0,
+        "dropped_numbers": 0,
         "highest_step": -1,
         "highest_sample": -1,
         "last_seen_at": now,

@@ -126,6 +126,12 @@ class Reader:
         with self._reading() as connection:
             return history.steps_after(connection, _found(connection, run).key, watermark, limit)
 
+    def scaler(self, run: str) -> dict[str, object] | None:
+        """The scaler's settings as the trainer told them last; None without one."""
+        with self._reading() as connection:
+            scaler: dict[str, object] | None = _found(connection, run).scaler
+            return scaler
+
     def judgement(self, run: str) -> tuple[int, bytes]:
         """(watermark, state) that the judge committed last; -1 and empty before its first pass."""
         with self._reading() as connection:

@@ -85,8 +85,8 @@ def _ledger_row(stored: Row[Any]) -> LedgerRow:
         rank=stored.rank,
         received=ledger.received,
         duplicate=stored.duplicate,
-        dropped=stored.dropped,
-        lost=max(ledger.missing - stored.dropped, 0),
+        dropped=max(stored.dropped, stored.dropped_numbers),
+        lost=max(ledger.missing - stored.dropped_numbers, 0),
         highest=ledger.highest,
         last_seen_at=stored.last_seen_at,
     )

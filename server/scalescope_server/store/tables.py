@@ -100,7 +100,9 @@ ledger = Table(
     Column("rank", Integer, nullable=False),
     Column("ranges", LargeBinary, nullable=False),
     Column("duplicate", BigInteger, nullable=False),
+    # All that the trainer says it dropped; and of these, those that had a number and leave a gap.
     Column("dropped", BigInteger, nullable=False),
+    Column("dropped_numbers", BigInteger, nullable=False),
     Column("highest_step", BigInteger, nullable=False),
     Column("highest_sample", BigInteger, nullable=False),
     Column("last_seen_at", Double, nullable=False),

@@ -47,8 +47,8 @@ class Transaction:
         self._news.pop(run, None)
         self._series = {k: key for k, key in self._series.items() if k[0] != run}
 
-    def series(self, run: int, names: Sequence[str]) -> dict[str, int]:
-        """Name -> key of the run's series; new ones are entered.
+    def series(self, run: int, names: Sequence[str], *, sequence: int) -> dict[str, int]:
+        """Name -> key of the run's series; new ones are entered. ``sequence``: of the record that has them.
 
         Raises:
             BadRecord: if the run would have more than ``MAX_SERIES``.
@@ -59,7 +59,7 @@ class Transaction:
             self._series.update({(run, row.name): row.key for row in found})
         for name in lacking:
             if (run, name) not in self._series:
-                self._series[run, name] = self._enter_series(run, name)
+                self._series[run, name] = self._enter_series(run, name, sequence)
         return {name: self._series[run, name] for name in names}
 
     def add_scalars(self, run: int, segment: int, points: Sequence[Points]) -> None:
@@ -87,10 +87,11 @@ class Transaction:
             self.connection.execute(update(tables.run).where(tables.run.c.key == run).values(levels=needed))
         return needed
 
-    def _enter_series(self, run: int, name: str) -> int:
+    def _enter_series(self, run: int, name: str, sequence: int) -> int:
         count = select(func.count()).select_from(tables.series).where(tables.series.c.run == run)
         if self.connection.execute(count).scalar_one() >= MAX_SERIES:
-            raise BadRecord("steps", None, f"expected at most {MAX_SERIES} series in a run, got {name!r} as one more")
+            message = f"expected at most {MAX_SERIES} series in a run, got {name!r} as one more"
+            raise BadRecord("steps", sequence, message)
         new = insert(tables.series).values(run=run, name=name).returning(tables.series.c.key)
         return int(self.connection.execute(new).scalar_one())
 

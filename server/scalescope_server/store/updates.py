@@ -55,6 +55,7 @@ class Counted:
 class _Block:
     """One record, dense: ``values`` float64 [n] and where they are ``present`` for each column of ``step``."""
 
+    sequence: int
     steps: NDArray[np.int64]
     at: NDArray[np.float64]
     values: dict[str, NDArray[np.float64]]
@@ -94,7 +95,7 @@ def _dense(record: Updates, first_step: int) -> _Block:
     values["skipped"] = np.nan_to_num(values["skipped"]) if "skipped" in values else np.zeros(record.count)
     present["skipped"] = np.ones(record.count, np.bool_)
     own = {name: (steps[rows], given) for name, (rows, given) in record.own.items()}
-    return _Block(steps, record.at, values, present, own, np.ones(record.count, np.bool_))
+    return _Block(record.sequence, steps, record.at, values, present, own, np.ones(record.count, np.bool_))
 
 
 def _counted(block: _Block) -> Counted:
@@ -123,7 +124,7 @@ def _insert_all(transaction: Transaction, origin: Origin, blocks: Sequence[_Bloc
 def _tell(transaction: Transaction, origin: Origin, block: _Block) -> None:
     """Hand on what is present in the block as points, and store the user's own values."""
     told = [name for name in block.values if block.present[name].any()]
-    keys = transaction.series(origin.run, [*told, *block.own])
+    keys = transaction.series(origin.run, [*told, *block.own], sequence=block.sequence)
     points = []
     for name in told:
         mask = block.present[name]
@@ -186,7 +187,7 @@ def _untold(
     transaction: Transaction, origin: Origin, block: _Block
 ) -> dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]]:
     """The user's values in the block for which nothing is stored yet."""
-    keys = transaction.series(origin.run, list(block.own))
+    keys = transaction.series(origin.run, list(block.own), sequence=block.sequence)
     kept = {}
     for name, (steps, values) in block.own.items():
         found = transaction.connection.execute(

@@ -102,15 +102,19 @@ class Writer:
         self,
         run: RunId,
         *,
-        name: str | UnsetType = UNSET,
-        tags: Sequence[str] | UnsetType = UNSET,
-        note: str | UnsetType = UNSET,
+        name: str | UnsetType | None = UNSET,
+        tags: Sequence[str] | UnsetType | None = UNSET,
+        note: str | UnsetType | None = UNSET,
         healthy: bool | UnsetType | None = UNSET,
     ) -> Future[None]:
-        """Set what the user says of a run; the rest stays. :class:`NotFound` if there is no such run."""
-        listed = tags if isinstance(tags, UnsetType) else list(tags)
-        given = {"name": name, "tags": listed, "note": note, "healthy": healthy}
-        changes = {key: value for key, value in given.items() if value is not UNSET}
+        """Set what the user says of a run; the rest stays. :class:`NotFound` if there is no such run.
+
+        Only ``healthy`` can be taken back, by None; the others stay as they are then.
+        """
+        given = {"name": name, "tags": tags if isinstance(tags, UnsetType | None) else list(tags), "note": note}
+        changes: dict[str, object] = {k: value for k, value in given.items() if value not in (UNSET, None)}
+        if healthy is not UNSET:
+            changes["healthy"] = healthy
         return self._submit(lambda transaction: edits.patch_run(transaction.connection, run, changes))
 
     def delete_run(self, run: RunId) -> Future[None]:
