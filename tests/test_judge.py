@@ -1,0 +1,182 @@
+"""The judge over a real store: woken, killed, locked out, judged anew."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from scalescope.wire import Event, Hello, Layout, Record, Steps, column
+from scalescope_server.findings.catalogue import Case, remember
+from scalescope_server.judge import PASS_ROWS, Judge, judge_once
+from scalescope_server.store.engine import Store, open_store
+from scalescope_server.store.errors import NotFound
+from scalescope_server.store.records import Batch, Judged, RunId
+
+from tests.test_findings import timeline
+from tests.test_wire import HELLO
+
+RUN = RunId(HELLO.run)
+
+
+class Audience:
+    """Counts what it is told, and lets a test wait for it."""
+
+    def __init__(self) -> None:
+        self.told = threading.Semaphore(0)
+
+    def changed(self, run: RunId) -> None:
+        assert run == RUN
+        self.told.release()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "scalescope.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with closing(open_store(str(path))) as opened:
+        yield opened
+
+
+def hello(interval: int) -> Hello:
+    assert HELLO.scaler is not None
+    scaler = msgspec.structs.replace(HELLO.scaler, growth_interval=interval)
+    return msgspec.structs.replace(HELLO, scaler=scaler)
+
+
+def send(store: Store, *, updates: int, interval: int, first: int = 0, sequence: int = 0) -> int:
+    """Store a thrashing run's updates from ``first`` on; the answer is the next sequence."""
+    rows = timeline(first + updates, interval=interval, start=2.0**20, ceiling=lambda _: 2.0**19)[first:]
+    records: list[Record] = [Layout(sequence=sequence, parameters=[], order="unknown", backward=[])]
+    for row in rows:
+        if row.skipped:
+            data = msgspec.json.encode({"scale": row.scale, "parameter": "head.weight"}).decode()
+            records.append(Event(sequence=sequence + len(records), step=row.step, at=1.0, kind="skip", data=data))
+    every = np.arange(len(rows))
+    columns = {
+        "scale": column(every, np.array([row.scale for row in rows], np.float64)),
+        "skipped": column(every, np.array([row.skipped for row in rows], np.float64)),
+    }
+    records.append(
+        Steps(
+            sequence=sequence + len(records),
+            first=first,
+            count=len(rows),
+            at=np.ones(len(rows)).tobytes(),
+            columns=columns,
+        )
+    )
+    store.writer.append(Batch(hello(interval), tuple(records), 1.0, 100)).result()
+    return sequence + len(records)
+
+
+def codes(store: Store) -> list[str]:
+    return [finding.code for finding in store.reader.findings(RUN)]
+
+
+def test_committed_updates_become_findings_and_a_watermark(store: Store) -> None:
+    send(store, updates=300, interval=20)
+    assert judge_once(store, RUN) is False
+    assert codes(store)[0] == "SCALE_THRASH"
+    assert store.reader.judgement(RUN)[0] == 299
+    assert "head.weight overflows first" in store.reader.findings(RUN)[0].sentence
+
+
+def test_the_trainers_own_growth_interval_is_used(store: Store) -> None:
+    send(store, updates=600, interval=200)
+    judge_once(store, RUN)
+    assert set(codes(store)) == {"CALIBRATION", "HEALTHY_PROBING"}
+
+
+def test_a_finding_that_no_longer_holds_is_taken_back(store: Store) -> None:
+    sequence = send(store, updates=40, interval=20)
+    judge_once(store, RUN)
+    assert "HEALTHY_PROBING" in codes(store)
+    send(store, updates=260, interval=20, first=40, sequence=sequence)
+    judge_once(store, RUN)
+    assert "HEALTHY_PROBING" not in codes(store)
+    assert "SCALE_THRASH" in codes(store)
+
+
+def test_a_pass_without_news_changes_nothing(store: Store) -> None:
+    send(store, updates=30, interval=20)
+    judge_once(store, RUN)
+    before = store.reader.judgement(RUN)
+    assert judge_once(store, RUN) is False
+    assert store.reader.judgement(RUN) == before
+
+
+def test_a_long_run_is_judged_in_several_passes_with_the_same_answer(store: Store) -> None:
+    send(store, updates=PASS_ROWS + 500, interval=20)
+    assert judge_once(store, RUN) is True
+    assert judge_once(store, RUN) is False
+    assert store.reader.judgement(RUN)[0] == PASS_ROWS + 499
+
+
+def test_a_state_of_another_version_is_judged_anew_from_the_first_update(store: Store) -> None:
+    send(store, updates=300, interval=20)
+    store.writer.commit_judgement(Judged(RUN, 299, remember(Case(version=0)), ())).result()
+    assert codes(store) == []
+    send(store, updates=1, interval=20, first=300, sequence=1000)
+    judge_once(store, RUN)
+    assert "SCALE_THRASH" in codes(store)
+
+
+def test_a_deleted_run_is_told_as_such(store: Store) -> None:
+    with pytest.raises(NotFound):
+        judge_once(store, RUN)
+
+
+def test_the_thread_judges_what_it_is_woken_for_and_tells(store: Store) -> None:
+    audience = Audience()
+    judge = Judge(store, audience)
+    judge.start()
+    send(store, updates=300, interval=20)
+    judge.wake(RUN)
+    assert audience.told.acquire(timeout=10)
+    judge.stop()
+    assert "SCALE_THRASH" in codes(store)
+
+
+def test_what_was_committed_before_a_crash_is_judged_at_the_next_start(store: Store) -> None:
+    send(store, updates=300, interval=20)
+    audience = Audience()
+    judge = Judge(store, audience)
+    judge.start()
+    assert audience.told.acquire(timeout=10)
+    judge.stop()
+    assert store.reader.judgement(RUN)[0] == 299
+
+
+def test_waking_for_a_run_that_is_gone_is_no_accident(store: Store) -> None:
+    audience = Audience()
+    judge = Judge(store, audience)
+    judge.start()
+    judge.wake(RunId("gone"))
+    send(store, updates=30, interval=20)
+    judge.wake(RUN)
+    assert audience.told.acquire(timeout=10)
+    judge.stop()
+
+
+def test_a_locked_database_delays_a_judgement_and_never_loses_it(store: Store, path: Path) -> None:
+    send(store, updates=300, interval=20)
+    locker = sqlite3.connect(path, isolation_level=None)
+    locker.execute("BEGIN IMMEDIATE")
+    audience = Audience()
+    judge = Judge(store, audience)
+    judge.start()
+    assert not audience.told.acquire(timeout=0.3)
+    locker.execute("ROLLBACK")
+    locker.close()
+    assert audience.told.acquire(timeout=15)
+    judge.stop()
+    assert "SCALE_THRASH" in codes(store)
