@@ -51,7 +51,7 @@ class Guard:
         try:
             check(scope, self._settings)
         except ServerError as error:
-            await _refusal(scope, error)(scope, receive, send)
+            await _refuse(error, scope, receive, send)
             return
         await self._app(scope, receive, send)
 
@@ -172,8 +172,12 @@ def _same(shown: str, expected: str) -> bool:
     return hmac.compare_digest(shown.encode(), expected.encode())
 
 
-def _refusal(scope: Scope, error: ServerError) -> Response:
+async def _refuse(error: ServerError, scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        # Before the handshake this is a plain 403, which is all that a browser's script can see anyway.
+        await send({"type": "websocket.close", "code": 1008})
+        return
     path = scope["path"].removeprefix(scope.get("root_path", ""))
-    if isinstance(error, UnauthorizedError) and not path.startswith("/api/"):
-        return PlainTextResponse(f"{error.message}\n", status_code=error.status)
-    return error_answer(error)
+    for_people = isinstance(error, UnauthorizedError) and not path.startswith("/api/")
+    answer = PlainTextResponse(f"{error.message}\n", error.status) if for_people else error_answer(error)
+    await answer(scope, receive, send)

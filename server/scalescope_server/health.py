@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import TypeVar
 
 from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
 from scalescope.version import __version__
 
 from scalescope_server.answers import HealthAnswer, json_answer
@@ -13,9 +17,13 @@ from scalescope_server.metrics import CONTENT_TYPE
 from scalescope_server.openapi import answers
 from scalescope_server.rooms import Rooms, RoomsHere
 from scalescope_server.store.errors import StoreError
+from scalescope_server.store.reader import Reader
 
 # Those who ask wait a second or two themselves.
 ANSWER_WITHIN_S = 1.0
+MAX_PAGE = 200
+
+Answer = TypeVar("Answer")
 
 router = APIRouter(tags=["monitoring"])
 
@@ -26,27 +34,38 @@ async def healthz() -> Response:
     return json_answer(HealthAnswer("ok", __version__))
 
 
-@router.get("/readyz", responses=answers(HealthAnswer, "The database answers."))
+@router.get("/readyz", responses=answers(HealthAnswer, "The database answers, and its schema is current."))
 async def readyz(rooms: RoomsHere) -> Response:
-    """Whether the database can be read now. Its schema was made current before the server began to listen."""
-    await _runs(rooms)
+    """Whether the server can serve now; 503 while its database cannot be read."""
+    if not await _soon(rooms, rooms.store.is_ready):
+        raise UnavailableError("the database's schema is not the one of this server: run 'scalescope migrate'")
     return json_answer(HealthAnswer("ready", __version__))
 
 
-@router.get("/metrics", response_class=Response)
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(rooms: RoomsHere) -> Response:
     """Prometheus text. Without the runs when the database does not answer now: the rest still counts."""
     try:
-        runs = await _runs(rooms)
+        runs = await _soon(rooms, lambda: run_counts(rooms.store.reader))
     except UnavailableError:
-        runs = {}
+        runs = Counter()
     return Response(rooms.metrics.exposition(runs=runs, pages=rooms.hub.pages), media_type=CONTENT_TYPE)
 
 
-async def _runs(rooms: Rooms) -> dict[str, int]:
-    """How many runs are in each state. Raises :class:`UnavailableError` if the database does not answer soon."""
+def run_counts(reader: Reader) -> Counter[str]:
+    """How many runs are in each state."""
+    counts: Counter[str] = Counter()
+    cursor: str | None = None
+    while True:
+        runs, cursor = reader.runs(limit=MAX_PAGE, cursor=cursor)
+        counts.update(run.state for run in runs)
+        if cursor is None:
+            return counts
+
+
+async def _soon(rooms: Rooms, call: Callable[[], Answer]) -> Answer:
     try:
         async with asyncio.timeout(ANSWER_WITHIN_S):
-            return await rooms.reading.read(rooms.store.reader.run_counts)
+            return await rooms.reading.read(call)
     except (TimeoutError, StoreError) as error:
-        raise UnavailableError("the database does not answer") from error
+        raise UnavailableError("the database does not answer now") from error

@@ -1,0 +1,41 @@
+"""Fixtures that several rooms' tests share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.serving import Served
+
+# Read when torch and numpy are imported. The cores are shared with the server under test.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    """The path of a SQLite file that is not there yet."""
+    return str(tmp_path / "scalescope.db")
+
+
+@pytest.fixture
+def serve(database: str) -> Callable[..., AbstractContextManager[Served]]:
+    """Starts a server over ``database``; takes settings by name, and ``clock``."""
+    # Here, so that tests of the hook alone do not import the server.
+    from tests.serving import serving
+
+    return partial(serving, database)
+
+
+@pytest.fixture
+def served(serve: Callable[..., AbstractContextManager[Served]]) -> Iterator[Served]:
+    """A server with the default settings."""
+    with serve() as running:
+        yield running

@@ -1,0 +1,173 @@
+"""The trainers' socket over real sockets: acknowledged after the commit, stored once, refused in sentences."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
+
+import msgspec
+import pytest
+import zstandard
+from scalescope.packing import PackedHistograms
+from scalescope.wire import MAX_FRAME_BYTES, Ack, Heartbeat, Refused, Welcome
+from scalescope_server.ingest import Trainers
+from scalescope_server.store.records import RunId
+from websockets.exceptions import ConnectionClosed
+
+from tests.serving import Served, Trainer, bye, hello, layout, sample, skip, steps
+
+Serve = Callable[..., AbstractContextManager[Served]]
+
+
+def stored_steps(served: Served, run: str = "run-1") -> list[int]:
+    bucket, series = served.store.reader.series(run, ["scale"])
+    assert bucket == 1
+    return [int(step) for step in series["scale"].step]
+
+
+def refusal(trainer: Trainer) -> Refused:
+    """The refusal, after which the server closes."""
+    message = trainer.received()
+    while isinstance(message, Ack | Welcome):
+        message = trainer.received()
+    assert isinstance(message, Refused)
+    with pytest.raises(ConnectionClosed):
+        trainer.received()
+    return message
+
+
+def test_what_is_acknowledged_can_be_read_by_anyone(served: Served) -> None:
+    with served.trainer(hello()) as trainer:
+        trainer.deliver(layout(0), steps(1, 0, count=3), sample(2, 0), skip(3, 2))
+        # Another connection to the file: only committed rows are visible to it.
+        with closing(sqlite3.connect(served.settings.database)) as other:
+            assert other.execute("SELECT count(*) FROM step").fetchone() == (3,)
+        assert stored_steps(served) == [0, 1, 2]
+        trainer.deliver(bye(4))
+    assert served.store.reader.latest(RunId("run-1")).state == "finished"
+
+
+def test_resume_after_a_dropped_connection_stores_each_record_once(served: Served) -> None:
+    records = [layout(0), *(steps(n + 1, n) for n in range(6))]
+    with served.trainer(hello()) as trainer:
+        trainer.deliver(*records[:4])
+        trainer.socket.socket.close()
+    with served.trainer() as trainer:
+        trainer.send(hello())
+        welcome = trainer.received()
+        assert isinstance(welcome, Welcome)
+        assert welcome.durable == 3
+        trainer.deliver(*records[2:])
+    assert stored_steps(served) == [0, 1, 2, 3, 4, 5]
+    ledger = served.store.reader.run(RunId("run-1")).ledger[0]
+    assert (ledger.received, ledger.duplicate, ledger.lost) == (7, 2, 0)
+
+
+def test_many_records_at_once_are_all_stored_and_acknowledged_in_few_commits(served: Served) -> None:
+    with served.trainer(hello()) as trainer:
+        trainer.deliver(layout(0), *(steps(n + 1, n) for n in range(300)))
+    assert stored_steps(served) == list(range(300))
+
+
+def test_a_heartbeat_is_kept_and_not_answered(served: Served) -> None:
+    with served.trainer(hello()) as trainer:
+        trainer.deliver(layout(0), steps(1, 0))
+        trainer.send(Heartbeat(at=1.0, step=0, progress_at=1.0, pending=3, dropped=7))
+        trainer.deliver(steps(2, 1))
+    assert served.store.reader.run(RunId("run-1")).ledger[0].dropped == 7
+
+
+@pytest.mark.parametrize(
+    ("first", "code"),
+    [
+        (b"", "malformed"),
+        (b"\x00\xff nonsense", "malformed"),
+        ("text", "malformed"),
+        (b"\x93" * 10_000, "malformed"),
+    ],
+)
+def test_nonsense_is_refused_with_a_sentence(served: Served, first: bytes | str, code: str) -> None:
+    with served.trainer() as trainer:
+        trainer.socket.send(first)
+        refused = refusal(trainer)
+    assert (refused.code, refused.retry) == (code, False)
+    assert "expected" in refused.message
+
+
+def test_an_unknown_protocol_is_refused_with_the_remedy(served: Served) -> None:
+    with served.trainer() as trainer:
+        trainer.send(hello(protocol=99))
+        refused = refusal(trainer)
+    assert refused.code == "protocol"
+    assert "install the same version" in refused.message
+
+
+def test_records_before_hello_are_refused(served: Served) -> None:
+    with served.trainer() as trainer:
+        trainer.send(steps(0, 0))
+        assert refusal(trainer).code == "protocol"
+
+
+def test_a_connection_without_hello_is_closed(serve: Serve) -> None:
+    with serve(hello_within_s=0.1) as served, served.trainer() as trainer:
+        refused = refusal(trainer)
+    assert (refused.code, refused.retry) == ("protocol", True)
+    assert "within 0.1 s" in refused.message
+
+
+def test_a_connection_that_says_nothing_more_is_closed(serve: Serve) -> None:
+    with serve(quiet_after_s=0.1) as served, served.trainer(hello()) as trainer, pytest.raises(ConnectionClosed):
+        trainer.received()
+
+
+def bomb(states: int | None) -> PackedHistograms:
+    """A gigabyte of zeros in some 30 kB, whose frame states ``states`` bytes, or none."""
+    megabyte = bytes(1024 * 1024)
+    compressor = zstandard.ZstdCompressor(level=3, write_content_size=states is not None)
+    stream = compressor.compressobj(size=-1 if states is None else states)
+    parts = [stream.compress(megabyte) for _ in range(1024)]
+    return PackedHistograms(rows=2, low=-3, bins=1, width=1, body=b"".join([*parts, stream.flush()]))
+
+
+@pytest.mark.parametrize("states", [1024 * 1024 * 1024, None])
+def test_a_zstd_bomb_is_refused_and_what_came_before_it_is_kept(served: Served, states: int | None) -> None:
+    packed = bomb(states)
+    assert len(packed.body) < 200_000
+    with served.trainer(hello()) as trainer:
+        trainer.send(layout(0), steps(1, 0), msgspec.structs.replace(sample(2, 0), table=packed), steps(3, 1))
+        refused = refusal(trainer)
+    assert (refused.code, refused.retry) == ("malformed", False)
+    assert "zstd" in refused.message
+    assert stored_steps(served) == [0]
+    assert served.get("/healthz").status == 200
+
+
+def test_a_frame_above_the_limit_closes_the_connection(served: Served) -> None:
+    with served.trainer(hello()) as trainer:
+        trainer.socket.send(bytes(MAX_FRAME_BYTES + 1))
+        with pytest.raises(ConnectionClosed) as caught:
+            trainer.received()
+    assert caught.value.rcvd is not None
+    assert caught.value.rcvd.code == 1009
+
+
+def test_the_later_of_two_connections_of_one_rank_wins(served: Served) -> None:
+    with served.trainer(hello()) as earlier:
+        earlier.deliver(layout(0), steps(1, 0))
+        with served.trainer(hello()) as later, served.trainer(hello(rank=1)) as neighbour:
+            refused = refusal(earlier)
+            assert (refused.code, refused.retry) == ("superseded", False)
+            later.deliver(steps(2, 1))
+            neighbour.deliver(layout(0))
+    assert stored_steps(served) == [0, 1]
+
+
+def test_a_rank_that_left_does_not_take_its_successors_place_away() -> None:
+    trainers = Trainers()
+    rank = ("run", "segment", 0)
+    first = trainers.enter(rank)
+    second = trainers.enter(rank)
+    trainers.leave(rank, first)
+    third = trainers.enter(rank)
+    assert (first.is_set(), second.is_set(), third.is_set()) == (True, True, False)
