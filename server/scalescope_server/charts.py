@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from fastapi import APIRouter, Depends, Query, Response
 from scalescope.numerics.measures import MeasureName
 
+from scalescope_server.answers import json_answer
 from scalescope_server.figures.answers import draw_layer, draw_layers, draw_overview
 from scalescope_server.figures.chart import Look
 from scalescope_server.figures.palette import PALETTES, PaletteName
@@ -50,7 +50,7 @@ async def overview(
     run: RunId, rooms: RoomsHere, wanted: WantedHere, chart: Annotated[list[str] | None, Query(max_length=64)] = None
 ) -> Response:
     """The named charts of the run (by default all), the names of all it has, and what the tiles show."""
-    return _json(await rooms.reading.read(draw_overview, rooms.store.reader, run, wanted, chart))
+    return json_answer(await rooms.reading.read(draw_overview, rooms.store.reader, run, wanted, chart))
 
 
 @router.get("/layers")
@@ -62,14 +62,10 @@ async def layers(
     match: Annotated[str, Query(max_length=512)] = "",
 ) -> Response:
     """The heat map of one measure over the parameters whose name contains ``match``."""
-    return _json(await rooms.reading.read(draw_layers, rooms.store.reader, run, wanted, measure, match))
+    return json_answer(await rooms.reading.read(draw_layers, rooms.store.reader, run, wanted, measure, match))
 
 
 @router.get("/layers/{parameter:path}")
 async def layer(run: RunId, parameter: str, rooms: RoomsHere, wanted: WantedHere) -> Response:
     """One parameter's exponent histogram over time, and the readings behind it."""
-    return _json(await rooms.reading.read(draw_layer, rooms.store.reader, run, wanted, parameter))
-
-
-def _json(answer: msgspec.Struct) -> Response:
-    return Response(msgspec.json.encode(answer), media_type="application/json")
+    return json_answer(await rooms.reading.read(draw_layer, rooms.store.reader, run, wanted, parameter))

@@ -11,6 +11,7 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from msgspec import Struct
@@ -24,7 +25,16 @@ Json = dict[str, object]
 UI_REVISION = "scalescope"
 MONOSPACED = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 _SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
+_RAISED = str.maketrans("0123456789-.", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻·")
 _TICK_STEPS = (1, 2, 4, 5, 8, 10, 16, 20, 32, 64)
+
+
+class Key(Struct, frozen=True):
+    """One entry of a legend: what a mark of this colour and form means."""
+
+    label: str
+    colour: str
+    mark: Literal["line", "dash", "dot", "up", "down", "band"]
 
 
 class Chart(Struct, frozen=True, kw_only=True):
@@ -37,6 +47,7 @@ class Chart(Struct, frozen=True, kw_only=True):
         summary: the figure in one sentence, for those who do not see it.
         step: the last update drawn, None where nothing is.
         missing: why there is nothing to draw, or None.
+        legend: what the marks mean, where the heading does not say it.
         figure: ``{"data": [...], "layout": {...}}`` as Plotly takes it.
     """
 
@@ -47,6 +58,7 @@ class Chart(Struct, frozen=True, kw_only=True):
     step: int | None
     missing: str | None
     figure: Json
+    legend: list[Key] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +79,8 @@ def plain(text: str, limit: int = 512) -> str:
 
 
 def log2_label(exponent: float) -> str:
-    return "1" if exponent == 0 else f"2<sup>{exponent:g}</sup>"
+    """A power of two as people write it; raised digits, since hover text and plain text can hold them too."""
+    return "1" if exponent == 0 else "2" + f"{exponent:g}".translate(_RAISED)
 
 
 def log2_axis(look: Look, low: float, high: float, ticks: int = 7) -> Json:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scalescope_server.figures.chart import log2, plain
+from scalescope_server.figures.chart import log2, log2_label, plain
 from scalescope_server.store.records import EventRow, Series
 
 # More marks than this are folded by bucket: they would overlap even on a wide screen.
@@ -43,9 +43,9 @@ def marks(events: Sequence[EventRow], series: Mapping[str, Series], bucket: int)
 
 
 def power(scale: float) -> str:
-    """A scale as people say it: 2^16, or its digits."""
+    """A scale as people say it: 2¹⁶, or its digits."""
     exponent = math.log2(scale)
-    return f"2^{exponent:.0f}" if exponent.is_integer() else f"{scale:,.6g}"
+    return log2_label(exponent) if exponent.is_integer() else f"{scale:,.6g}"
 
 
 def _folded_skips(series: Mapping[str, Series], bucket: int) -> list[Mark]:
@@ -69,7 +69,7 @@ def _folded_growths(series: Mapping[str, Series], bucket: int) -> list[Mark]:
     level = log2(scale.max)
     rose = np.flatnonzero(level[1:] > log2(scale.last)[:-1]) + 1
     return [
-        Mark(step, y, "growth", f"doubled in updates {step:,} to {step + bucket - 1:,}, up to 2^{y:g}")
+        Mark(step, y, "growth", f"doubled in updates {step:,} to {step + bucket - 1:,}, up to {log2_label(y)}")
         for step, y in zip(scale.step[rose].tolist(), level[rose].tolist(), strict=True)
     ]
 

@@ -15,6 +15,7 @@ from scalescope.numerics.formats import FP16
 from scalescope_server.figures.chart import (
     Chart,
     Json,
+    Key,
     Look,
     bounds,
     grain,
@@ -63,8 +64,16 @@ def scale_chart(
         summary=_summary(scale, series.get("skipped")),
         step=int(scale.step[-1]),
         missing=None,
+        legend=_legend(flush, wall, look.palette),
         figure={"data": data, "layout": _layout(scale, low, high, look)},
     )
+
+
+def _legend(flush: Sequence[object], wall: NDArray[np.float64], palette: Palette) -> list[Key]:
+    keys = [Key("doubled", palette.good, "up"), Key("skipped, halved", palette.overflow, "down")]
+    keys += [Key("overflow wall", palette.overflow, "line")] if wall.size else []
+    keys += [Key("flush wall: 0.1 % of non-zeros vanish", palette.flush, "dot")] if flush else []
+    return keys
 
 
 def _layout(scale: Series, low: float, high: float, look: Look) -> Json:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scalescope_server.figures.chart import (
     Chart,
     Json,
+    Key,
     Look,
     axis,
     bounds,
@@ -75,6 +76,8 @@ PLANS: tuple[Plan, ...] = (
 )
 SKIP_RATE = "skip_rate"
 
+_KEY_MARKS: dict[str, Literal["line", "dash", "dot"]] = {"solid": "line", "dash": "dash", "dot": "dot"}
+
 # Told elsewhere: by the scale's chart, the tiles and the clocks.
 _TOLD = {"scale", "skipped", "applied", "attempted", "growth_tracker", "tokens", "amax", "update_ratio"}
 
@@ -104,6 +107,10 @@ def series_chart(plan: Plan, series: Mapping[str, Series], bucket: int, look: Lo
         summary="; ".join(_sentence(line, found, plan) for line, found in drawn) + ".",
         step=int(span[1]),
         missing=None,
+        legend=[
+            Key(line.label, getattr(look.palette, line.colour), _KEY_MARKS[line.dash])
+            for line, _ in drawn[1:] and drawn
+        ],
         figure={"data": data, "layout": layout(look, y=_axis(plan.kind, low, high, look), span=span)},
     )
 

@@ -1,0 +1,115 @@
+/** The overview of a run: findings, tiles, the scale between its walls, and all other charts on one time axis. */
+
+import { ChartCard } from "./cards.js";
+import { byId, element, fill, setText } from "./elements.js";
+import { aboutText, showClocks, showLedger, showSettings } from "./facts.js";
+import { fetchJson, runPath } from "./fetching.js";
+import { findingCard, ranked } from "./findings.js";
+import { RunPage } from "./runpage.js";
+import { Tiles } from "./tiles.js";
+
+/** @typedef {import("./plotly.d.ts").Chart} Chart */
+
+const tiles = new Tiles(byId("tiles"));
+/** @type {Map<string, ChartCard>} */
+const cards = new Map();
+/** @type {Set<string>} */
+const inView = new Set(["scale"]);
+const observer = new IntersectionObserver(seen, { rootMargin: "200px" });
+
+const clocks = element("article", { class: "card" });
+const ledger = element("article", { class: "card" });
+const settings = element("article", { class: "card wide" });
+byId("facts").append(clocks, ledger, settings);
+
+/** @type {import("./facts.js").Run | null} */
+let run = null;
+/** @type {number | null} */
+let tokens = null;
+let findingsShown = "";
+
+const page = new RunPage({
+  load,
+  onNews: (news) => {
+    tiles.showRun(news);
+    if (run) showClocks(clocks, news, tokens);
+    void loadFindings(JSON.stringify([news.findings, news.worst]));
+    if (run && run.state !== news.state) void loadRun();
+  },
+  onBeat: () => void loadRun(),
+  onRange: (range) => {
+    for (const card of cards.values()) card.show([range[0] - 0.5, range[1] - 0.5]);
+  },
+});
+page.start();
+void loadRun();
+void loadFindings("");
+
+async function load() {
+  const width = Math.max(cards.get("scale")?.width ?? byId("charts").clientWidth, 200);
+  const query = page.query(width);
+  for (const name of inView) query.append("chart", name);
+  const range = page.axis;
+  const answer = await fetchJson(`${runPath(page.run, "/figures")}?${query}`);
+  return {
+    step: answer.step,
+    draw: async () => {
+      for (const { name, title } of answer.available) addCard(name, title);
+      for (const chart of /** @type {Chart[]} */ (answer.charts))
+        await cards.get(chart.name)?.draw(chart, range, page.now);
+      tiles.showHeadline(answer.tiles);
+      tokens = answer.tiles.tokens;
+    },
+  };
+}
+
+/**
+ * @param {string} name
+ * @param {string} title
+ */
+function addCard(name, title) {
+  if (cards.has(name)) return;
+  const card = new ChartCard(name, title, name === "scale", page.reader);
+  cards.set(name, card);
+  byId("charts").append(card.root);
+  observer.observe(card.root);
+}
+
+/** @param {IntersectionObserverEntry[]} entries */
+function seen(entries) {
+  for (const { target, isIntersecting } of entries) {
+    const name = /** @type {HTMLElement} */ (target).dataset.chart ?? "";
+    if (!isIntersecting) inView.delete(name);
+    else if (!inView.has(name)) {
+      inView.add(name);
+      page.ask();
+    }
+  }
+}
+
+async function loadRun() {
+  const found = await fetchJson(runPath(page.run)).catch(() => null);
+  if (!found) return;
+  run = /** @type {import("./facts.js").Run} */ (found);
+  page.learn(run);
+  setText(byId("name"), run.name);
+  document.title = `${run.name} · Scalescope`;
+  setText(byId("about"), aboutText(run, page.now));
+  tiles.showRun(run);
+  tiles.showLedger(run.ledger);
+  showClocks(clocks, run, tokens);
+  showLedger(ledger, run);
+  if (!settings.querySelector("details[open]")) showSettings(settings, run);
+}
+
+/** @param {string} state fetched again only when the news tells of a change */
+async function loadFindings(state) {
+  if (state === findingsShown && state !== "") return;
+  findingsShown = state;
+  const answer = await fetchJson(runPath(page.run, "/findings")).catch(() => null);
+  if (!answer) {
+    findingsShown = "unknown";
+    return;
+  }
+  fill(byId("findings"), ...ranked(answer.items).map((finding) => findingCard(finding, (range) => page.zoom(range))));
+}

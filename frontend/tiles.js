@@ -1,0 +1,90 @@
+/**
+ * The headline numbers. Those of the news change at once, the others with the figures.
+ *
+ * @typedef {{octaves: number, by: string}} Headroom
+ *
+ * @typedef {object} Headline
+ * @property {Headroom | null} overflow
+ * @property {Headroom | null} flush
+ * @property {number | null} step_ms
+ * @property {number | null} tokens_per_s
+ * @property {number | null} tokens
+ */
+
+import { element, setText } from "./elements.js";
+import { count, octaves, percent, plainNumber, power, short } from "./format.js";
+
+export class Tiles {
+  /** @param {HTMLElement} parent */
+  constructor(parent) {
+    this.scale = new Tile(parent, "loss scale");
+    this.updates = new Tile(parent, "updates applied / attempted");
+    this.overflow = new Tile(parent, "headroom to overflow");
+    this.flush = new Tile(parent, "headroom to flush");
+    this.speed = new Tile(parent, "throughput");
+    this.delivery = new Tile(parent, "delivery");
+  }
+
+  /** @param {{scale: number | string | null, attempted: number, applied: number, skipped: number}} run */
+  showRun({ scale, attempted, applied, skipped }) {
+    this.scale.show(power(scale), typeof scale === "number" ? count(scale) : "this run has no loss scaler");
+    const rate = attempted ? ` · ${percent(skipped / attempted)}` : "";
+    this.updates.show(`${count(applied)} / ${count(attempted)}`, `${count(skipped)} skipped${rate}`);
+  }
+
+  /** @param {Headline} headline */
+  showHeadline({ overflow, flush, step_ms, tokens_per_s }) {
+    this.overflow.show(...headroomTexts(overflow));
+    this.flush.show(...headroomTexts(flush));
+    const speed = step_ms === null ? "–" : `${plainNumber(step_ms)} ms`;
+    this.speed.show(speed, tokens_per_s === null ? "per update" : `per update · ${short(tokens_per_s)} tokens/s`);
+  }
+
+  /** @param {{lost: number, dropped: number, duplicate: number, received: number}[]} ledger one entry a rank */
+  showLedger(ledger) {
+    const total = (/** @type {"lost" | "dropped" | "received"} */ name) =>
+      ledger.reduce((sum, row) => sum + row[name], 0);
+    const bad = total("lost") > 0;
+    const ranks = new Set(ledger.map((row) => /** @type {any} */ (row).rank)).size;
+    this.delivery.show(
+      `${count(total("lost"))} lost, ${count(total("dropped"))} dropped`,
+      `of ${count(total("received"))} messages · ${ranks} rank${ranks === 1 ? "" : "s"}`,
+      bad,
+    );
+  }
+}
+
+class Tile {
+  #value = element("p", { class: "value" }, "–");
+  #detail = element("p", { class: "detail" }, "\u00a0");
+  #root;
+
+  /**
+   * @param {HTMLElement} parent
+   * @param {string} label
+   */
+  constructor(parent, label) {
+    this.#root = element("div", { class: "tile" }, element("p", { class: "label" }, label), this.#value, this.#detail);
+    parent.append(this.#root);
+  }
+
+  /**
+   * @param {string} value
+   * @param {string} detail
+   * @param {boolean} [bad]
+   */
+  show(value, detail, bad = false) {
+    setText(this.#value, value);
+    setText(this.#detail, detail);
+    this.#detail.title = detail;
+    this.#root.dataset.tone = bad ? "bad" : "";
+  }
+}
+
+/**
+ * @param {Headroom | null} headroom
+ * @returns {[string, string]}
+ */
+function headroomTexts(headroom) {
+  return headroom ? [octaves(headroom.octaves), `${headroom.by} bounds it`] : ["–", "no fp16 sample yet"];
+}
