@@ -12,17 +12,17 @@ from typing import Any
 
 from scalescope.session import Ledger
 from scalescope.wire import Bye, Layout, Record
-from sqlalchemy import Connection, case, func, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from scalescope_server.store import tables
 from scalescope_server.store.decoding import Decoded, Happening, Measured, Updates, decode
 from scalescope_server.store.layouts import enter_layout
 from scalescope_server.store.measured import enter_samples
-from scalescope_server.store.origin import Origin, origin_of, packed_ledger, seen
+from scalescope_server.store.origin import Origin, origin_of
 from scalescope_server.store.records import Batch, Receipt, RunId
+from scalescope_server.store.totals import note_delivery, note_totals
 from scalescope_server.store.transaction import Transaction
 from scalescope_server.store.updates import Counted, enter_updates
-from scalescope_server.store.upsert import larger
 
 
 def enter_batch(transaction: Transaction, batch: Batch) -> Receipt:
@@ -36,8 +36,9 @@ def enter_batch(transaction: Transaction, batch: Batch) -> Receipt:
     decoded = [decode(record) for record in fresh]
     counted = _enter(transaction, origin, decoded)
     duplicates = len(batch.records) - len(fresh)
-    _note_delivery(transaction.connection, replace(origin, ledger=ledger), decoded, duplicates, batch.received_at)
-    _note_run(transaction.connection, origin, decoded, counted, batch.received_at)
+    origin = replace(origin, ledger=ledger)
+    note_delivery(transaction.connection, origin, decoded, duplicates, batch.received_at)
+    note_totals(transaction.connection, origin, decoded, counted, batch.received_at)
     return _receipt(batch, origin, decoded, counted, duplicates)
 
 
@@ -67,7 +68,7 @@ def _enter(transaction: Transaction, origin: Origin, decoded: Sequence[Decoded])
 
 def _enter_events(connection: Connection, origin: Origin, happenings: Sequence[Happening]) -> None:
     if happenings:
-        connection.execute(insert(tables.event), [_event_row(origin, happening) for happening in happenings])
+        connection.execute(_NEW_EVENTS, [_event_row(origin, happening) for happening in happenings])
 
 
 def _event_row(origin: Origin, happening: Happening) -> dict[str, Any]:
@@ -107,60 +108,6 @@ def _end_run(connection: Connection, origin: Origin, bye: Bye) -> None:
         connection.execute(update(tables.run).where(tables.run.c.key == origin.run).values(ending=bye.reason))
 
 
-def _note_delivery(
-    connection: Connection, origin: Origin, decoded: Sequence[Decoded], duplicates: int, now: float
-) -> None:
-    row = tables.ledger.c
-    told = {
-        "ranges": packed_ledger(origin.ledger),
-        "duplicate": row.duplicate + duplicates,
-        "dropped_numbers": row.dropped_numbers + sum(_dropped(d) for d in decoded if isinstance(d, Happening)),
-        "highest_step": larger(row.highest_step, max(_last_steps(origin, decoded, Updates), default=-1)),
-        "highest_sample": larger(row.highest_sample, max(_last_steps(origin, decoded, Measured), default=-1)),
-        "last_seen_at": larger(row.last_seen_at, now),
-    }
-    mine = (row.segment == origin.segment) & (row.rank == origin.rank)
-    connection.execute(update(tables.ledger).where(mine).values(told))
-
-
-def _dropped(happening: Happening) -> int:
-    """How many records an event says were dropped after they had been numbered."""
-    told = happening.data.get("messages") if happening.record.kind == "dropped" else 0
-    return told if isinstance(told, int) and 0 <= told < 2**53 else 0
-
-
-def _note_run(connection: Connection, origin: Origin, decoded: Sequence[Decoded], counted: Counted, now: float) -> None:
-    row = tables.run.c
-    updates = max(_last_steps(origin, decoded, Updates), default=-1)
-    highest = max(_last_steps(origin, decoded, (Updates, Measured, Happening)), default=-1)
-    told: dict[str, Any] = {
-        "next_step": larger(row.next_step, updates + 1),
-        "length": larger(row.length, highest + 1),
-    }
-    if origin.rank == 0 and counted.attempted:
-        told["attempted"] = row.attempted + counted.attempted
-        told["skipped"] = row.skipped + counted.skipped
-        told["scale"] = case((row.last_step < counted.last, counted.scale), else_=row.scale)
-        told["last_step"] = larger(row.last_step, counted.last)
-    connection.execute(update(tables.run).where(row.key == origin.run).values(told))
-    seen(connection, origin.run, now)
-
-
-def _last_steps(
-    origin: Origin, decoded: Sequence[Decoded], kinds: type[Decoded] | tuple[type[Decoded], ...]
-) -> list[int]:
-    """The last step, on the run's axis, of every record of these kinds."""
-    found = []
-    for record in decoded:
-        if not isinstance(record, kinds):
-            continue
-        if isinstance(record, Updates):
-            found.append(origin.first_step + record.first + record.count - 1)
-        elif isinstance(record, Measured | Happening):
-            found.append(origin.first_step + record.record.step)
-    return found
-
-
 def _receipt(batch: Batch, origin: Origin, decoded: Sequence[Decoded], counted: Counted, duplicates: int) -> Receipt:
     told_by_first_rank = origin.rank == 0 and counted.attempted > 0
     after = origin.highest_step + 1
@@ -175,3 +122,6 @@ def _receipt(batch: Batch, origin: Origin, decoded: Sequence[Decoded], counted: 
         events=sum(isinstance(d, Happening) for d in decoded),
         ended=any(isinstance(d, Bye) for d in decoded),
     )
+
+
+_NEW_EVENTS = insert(tables.event)

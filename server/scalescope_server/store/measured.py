@@ -36,7 +36,7 @@ def enter_samples(transaction: Transaction, origin: Origin, records: Sequence[Me
         rows.append(_row(origin, measured, positions))
         key = _key(origin, measured)
         transaction.news(origin.run).samples.append(NewSample(key, spread(measured.table, positions)))
-    transaction.connection.execute(insert(tables.sample), rows)
+    transaction.connection.execute(_NEW_SAMPLES, rows)
     _enter_derived(transaction, origin, [m for m in records if m.record.kind == "grad"], places)
 
 
@@ -114,6 +114,7 @@ def _known_steps(transaction: Transaction, origin: Origin, records: Sequence[Mea
     return set(transaction.connection.execute(_DERIVED_STEPS, of_caller).scalars())
 
 
+_NEW_SAMPLES = insert(tables.sample)
 _DERIVED_STEPS = select(tables.scalar.c.step).where(
     tables.scalar.c.series == bindparam("of_series"),
     tables.scalar.c.rank == bindparam("of_rank"),

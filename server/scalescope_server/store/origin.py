@@ -143,10 +143,14 @@ def _blank_ledger(segment: int, rank: int, now: float) -> dict[str, Any]:
 
 def seen(connection: Connection, run: int, now: float) -> None:
     """The run gave a sign of life at ``now`` by our clock."""
-    last = larger(tables.run.c.last_seen_at, now)
-    connection.execute(update(tables.run).where(tables.run.c.key == run).values(last_seen_at=last))
+    connection.execute(_SEEN, {"of_run": run, "new_seen_at": now})
 
 
+_SEEN = (
+    update(tables.run)
+    .where(tables.run.c.key == bindparam("of_run"))
+    .values(last_seen_at=larger(tables.run.c.last_seen_at, bindparam("new_seen_at")))
+)
 _FIND: Select[Any] = (
     select(
         tables.run.c.key.label("run"),

@@ -66,7 +66,7 @@ class Transaction:
         """Store exact values, each told once, and have them folded."""
         rows = [row for p in points for row in _scalar_rows(segment, p)]
         if rows:
-            self.connection.execute(insert(tables.scalar), rows)
+            self.connection.execute(_NEW_SCALARS, rows)
         self.news(run).points.extend(points)
 
     def fold(self) -> None:
@@ -111,6 +111,7 @@ def _scalar_rows(segment: int, points: Points) -> list[dict[str, object]]:
     ]
 
 
+_NEW_SCALARS = insert(tables.scalar)
 _SERIES = select(tables.series.c.name, tables.series.c.key).where(
     tables.series.c.run == bindparam("of_run"), tables.series.c.name.in_(bindparam("names", expanding=True))
 )

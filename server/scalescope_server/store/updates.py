@@ -116,7 +116,7 @@ def _counted(block: _Block) -> Counted:
 def _insert_all(transaction: Transaction, origin: Origin, blocks: Sequence[_Block]) -> None:
     rows = [row for block in blocks for row in _rows(block, origin)]
     if rows:
-        transaction.connection.execute(insert(tables.step), rows)
+        transaction.connection.execute(_NEW_STEPS, rows)
     for block in blocks:
         _tell(transaction, origin, block)
 
@@ -208,6 +208,7 @@ def _range(origin: Origin, steps: NDArray[np.int64]) -> dict[str, int]:
     }
 
 
+_NEW_STEPS = insert(tables.step)
 _STORED = select(tables.step).where(
     tables.step.c.run == bindparam("of_run"),
     tables.step.c.rank == bindparam("of_rank"),
