@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from scalescope import push as push_module
 from scalescope.errors import UsageError
-from scalescope.push import Progress, push
+from scalescope.push import push
 from scalescope.session import Frame
 from scalescope.settings import Settings, read_settings
 from scalescope.spool import Header, SpoolFile
@@ -130,23 +130,3 @@ def test_nothing_to_push_is_said(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_bad_usage(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected a folder with files of undelivered data"):
         push(tmp_path / "typo", settings("http://a", tmp_path), io.StringIO())
-
-
-def test_a_terminal_sees_a_bar_with_a_rate() -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    now = 0.0
-    out = Terminal()
-    progress = Progress("a.spool", 100, out, clock=lambda: now)
-    progress.show(100)
-    now = 2.0
-    progress.show(50)
-    progress.show(49)
-    progress.finish("http://a")
-    assert out.getvalue().split("\r\x1b[K")[1:] == [
-        "a.spool [                    ] 0/100 records, 0/s",
-        "a.spool [##########          ] 50/100 records, 25/s",
-        "a.spool: 100 records delivered to http://a\n",
-    ]

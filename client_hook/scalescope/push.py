@@ -7,21 +7,19 @@ server has acknowledged all of it.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
 from scalescope.connection import TROUBLE, Connection, Peer, final_refusal, reason
 from scalescope.errors import CommandError, UsageError
+from scalescope.progress import ProgressLine
 from scalescope.settings import Settings
 from scalescope.spool import SUFFIX, SpoolError, SpoolFile
 
 # A server that takes nothing for so long is not going to.
 STALLED_S = 30.0
-REPORT_EVERY_S = 0.1
 
 
 def push(folder: Path, settings: Settings, out: TextIO) -> int:
@@ -44,19 +42,20 @@ def push(folder: Path, settings: Settings, out: TextIO) -> int:
 def _delivered(path: Path, settings: Settings, out: TextIO) -> bool:
     try:
         with closing(SpoolFile.open(path)) as file:
-            progress = Progress(path.name, file.remaining, out)
-            if file.remaining:
-                asyncio.run(deliver(file, _peer(file, settings), progress))
+            count = file.remaining
+            progress = ProgressLine(out, count, f"records of {path.name}")
+            if count:
+                asyncio.run(deliver(file, _peer(file, settings), lambda: progress.show(count - file.remaining)))
             file.delete()
     except (CommandError, SpoolError, OSError) as error:
         print(f"{path.name}: {error}", file=out)
         return False
-    progress.finish(file.header.url)
+    progress.finish(f"{path.name}: {count} records delivered to {file.header.url}")
     return True
 
 
-async def deliver(file: SpoolFile, peer: Peer, progress: Progress) -> None:
-    """Send the records of ``file`` until all are acknowledged.
+async def deliver(file: SpoolFile, peer: Peer, on_progress: Callable[[], None]) -> None:
+    """Send the records of ``file`` until all are acknowledged; ``on_progress`` is called as they are.
 
     Raises:
         CommandError: if the server cannot be reached, refuses, or acknowledges nothing for half a minute.
@@ -64,7 +63,7 @@ async def deliver(file: SpoolFile, peer: Peer, progress: Progress) -> None:
     done = asyncio.Event()
 
     def on_change() -> None:
-        progress.show(file.remaining)
+        on_progress()
         if not file.remaining:
             done.set()
 
@@ -102,33 +101,3 @@ def _failure(peer: Peer, trouble: BaseException) -> CommandError:
     if advice and peer.token is None:
         advice += f" and SCALESCOPE_URL to {peer.url}"
     return CommandError(f"not delivered to {peer.url}: {reason(trouble)}" + (f"; {advice}" if advice else ""))
-
-
-@dataclass(slots=True)
-class Progress:
-    """How far one file is: a line that is rewritten on a terminal, only the result on a pipe."""
-
-    name: str
-    total: int
-    out: TextIO
-    clock: Callable[[], float] = time.monotonic
-    _began: float = field(init=False)
-    _shown: float = field(init=False, default=float("-inf"))
-
-    def __post_init__(self) -> None:
-        self._began = self.clock()
-
-    def show(self, remaining: int) -> None:
-        now = self.clock()
-        if not self.out.isatty() or now - self._shown < REPORT_EVERY_S:
-            return
-        self._shown = now
-        sent = self.total - remaining
-        rate = sent / max(now - self._began, 1e-3)
-        bar = "#" * (20 * sent // max(self.total, 1))
-        self.out.write(f"\r\x1b[K{self.name} [{bar:<20}] {sent}/{self.total} records, {rate:.0f}/s")
-        self.out.flush()
-
-    def finish(self, url: str) -> None:
-        start = "\r\x1b[K" if self.out.isatty() else ""
-        print(f"{start}{self.name}: {self.total} records delivered to {url}", file=self.out)
