@@ -285,12 +285,13 @@ async def _talk(socket: WebSocket, hub: Hub, page: Page, beat_every_s: float) ->
     beat_at = loop.time() + beat_every_s
     await _send(socket, hub.greeting())
     while True:
-        left_s = beat_at - loop.time()
-        message: Told | Beat | None = await page.take(left_s) if left_s > 0 else None
-        if message is None:
-            message = hub.beat(page)
+        # Whether or not a beat is due, what waits goes out: a busy page gets both.
+        told = await page.take(max(beat_at - loop.time(), 0.001))
+        if told is not None:
+            await _send(socket, told)
+        if loop.time() >= beat_at:
+            await _send(socket, hub.beat(page))
             beat_at = loop.time() + beat_every_s
-        await _send(socket, message)
         await asyncio.sleep(MESSAGE_EVERY_S)
 
 
