@@ -43,7 +43,7 @@ Value = float | Reading
 
 def read_later(tensor: torch.Tensor) -> Value:
     """The number in a tensor of one element: itself on the CPU, else a reading of what it holds now."""
-    if tensor.device.type == "cpu":
+    if tensor.is_cpu:
         return float(tensor.item())
     return copied(tensor)
 

@@ -153,8 +153,8 @@ def watch(
     url: str | None = None,
     token: str | None = None,
     every: int | None = None,
-    modules: bool = True,
-    allow_requests: bool = False,
+    modules: bool = True,  # noqa: ARG001 - promised: see Args
+    allow_requests: bool = False,  # noqa: ARG001 - promised: see Args
 ) -> Scope:
     """Watch a training from here on.
 
@@ -227,16 +227,18 @@ def new_id() -> str:
 
 
 def _models(given: object) -> list[nn.Module]:
-    models = list(given) if isinstance(given, list | tuple) else [given]
-    if not models or not all(isinstance(model, nn.Module) for model in models):
-        raise SettingError("model", expected="a torch.nn.Module or a list of them", got=_kinds(models))
+    things = list(given) if isinstance(given, list | tuple) else [given]
+    models = [thing for thing in things if isinstance(thing, nn.Module)]
+    if not models or len(models) != len(things):
+        raise SettingError("model", expected="a torch.nn.Module or a list of them", got=_kinds(things))
     return models
 
 
 def _optimizers(given: object) -> list[torch.optim.Optimizer]:
-    optimizers = list(given) if isinstance(given, list | tuple) else [given]
-    if not optimizers or not all(isinstance(optimizer, torch.optim.Optimizer) for optimizer in optimizers):
-        raise SettingError("optimizer", expected="a torch.optim.Optimizer or a list of them", got=_kinds(optimizers))
+    things = list(given) if isinstance(given, list | tuple) else [given]
+    optimizers = [thing for thing in things if isinstance(thing, torch.optim.Optimizer)]
+    if not optimizers or len(optimizers) != len(things):
+        raise SettingError("optimizer", expected="a torch.optim.Optimizer or a list of them", got=_kinds(things))
     return optimizers
 
 

@@ -88,7 +88,7 @@ def config_text(config: object) -> str:
 
 
 def world() -> tuple[int, int]:
-    """This process's rank and the number of ranks; (0, 1) outside distributed training."""
+    """The rank of this process and the number of ranks; (0, 1) outside distributed training."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return 0, 1

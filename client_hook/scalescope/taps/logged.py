@@ -75,13 +75,19 @@ class Intake:
 
 def as_value(thing: object) -> Value | None:
     """A real number, or a reading of a tensor that holds one; None for anything else."""
+    # The usual ones first: this runs in the training loop.
+    if isinstance(thing, float | int):
+        return _as_float(thing)
     if isinstance(thing, torch.Tensor):
-        is_number = thing.numel() == 1 and not thing.is_complex() and thing.device.type != "meta"
-        return read_later(thing) if is_number and not hasattr(thing, "to_local") else None
+        # A sharded tensor's number would take a collective to know.
+        plain = thing.numel() == 1 and not thing.is_complex() and not thing.is_meta and not hasattr(thing, "to_local")
+        return read_later(thing) if plain else None
     if isinstance(thing, np.ndarray | np.generic):
         return float(thing.item()) if thing.size == 1 and thing.dtype.kind in "biuf" else None
-    if not isinstance(thing, numbers.Real):
-        return None
+    return _as_float(thing) if isinstance(thing, numbers.Real) else None
+
+
+def _as_float(thing: numbers.Real | float) -> float | None:
     try:
         return float(thing)
     except OverflowError:

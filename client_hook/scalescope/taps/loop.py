@@ -47,6 +47,8 @@ class Loop:
         self.optimizers = list(optimizers)
         self.edge = edge
         self.intake = Intake()
+        # Whether the update under way is to be sampled because its turn has come.
+        self.periodic = True
         self._recording = recording
         self._parameters = parameters
         self._every = every
@@ -65,11 +67,6 @@ class Loop:
         """Say what is known of the parameters, and listen to their gradients."""
         self._recording.put_layout(self._backward.layout())
         self._backward.arm()
-
-    @property
-    def periodic(self) -> bool:
-        """Whether the update under way is to be sampled because its turn has come."""
-        return self._step % self._every == 0
 
     def name(self, optimizer: torch.optim.Optimizer) -> str:
         """Its class, numbered where several watched optimizers share one."""
@@ -158,6 +155,7 @@ class Loop:
     def _begin_next(self, update: Update) -> None:
         self._last = update
         self._step += 1
+        self.periodic = self._step % self._every == 0
         self._open = Update(self._step, 0.0)
         self._measured = []
         self._blind = ""

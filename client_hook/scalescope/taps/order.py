@@ -54,10 +54,12 @@ class BackwardWatch:
         """An update closed. The answer is its number of backward passes, None where none was heard."""
         micro_batches = max(self._fired.values(), default=None)
         self._windows += 1
-        self._settle_formats()
-        self._choose_sentinels(optimizers)
-        for index in self._fired:
-            if index not in self._sentinels.values() and index not in self._attempts:
+        # Once only the sentinels are left there is nothing to settle.
+        if self._attempts or len(self._handles) > len(self._sentinels):
+            self._settle_formats()
+            self._choose_sentinels(optimizers)
+            kept = {*self._sentinels.values(), *self._attempts}
+            for index in self._fired.keys() - kept:
                 self._unhook(index)
         self._fired.clear()
         return micro_batches

@@ -11,9 +11,10 @@ since its public getters make the host wait for the device.
 
 from __future__ import annotations
 
+import copyreg
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 from torch.amp import GradScaler
@@ -53,8 +54,8 @@ class ScalerTap:
         self._found[self.loop.name(optimizer)] = found
         if self._has_its_turn(optimizer):
             return
-        if all(tensor.device.type == "cpu" for tensor in found.values()):
-            if any(tensor.item() > 0 for tensor in found.values()):
+        if all(tensor.is_cpu for tensor in found.values()):
+            if any(tensor.item() for tensor in found.values()):
                 left_scaled = inverse is not None and inverse.item() == 1.0
                 self._look(optimizer, 1.0 if left_scaled else _scale(scaler))
         elif getattr(optimizer, "_step_supports_amp_scaling", False):
@@ -113,35 +114,48 @@ def _scale(scaler: GradScaler) -> Value | None:
 class Tapped(GradScaler):
     """What the classes of watched scalers have in common. It comes before the scaler's own class."""
 
-    def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> float | None:
+    def step(self, optimizer: torch.optim.Optimizer, *args: object, **kwargs: object) -> float | None:
+        scale = getattr(self, "_scale", None)
+        if scale is None or scale.is_cpu:
+            # On the host everything is known once the gradients were checked.
+            return super().step(optimizer, *args, **kwargs)
         _tell(self, "stepping", optimizer)
         result = super().step(optimizer, *args, **kwargs)
         _tell(self, "stepped", optimizer)
         return result
 
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        new_scale = args[0] if args else kwargs.get("new_scale")
+    def update(self, new_scale: float | torch.Tensor | None = None) -> None:
         _tell(self, "updating", self)
-        super().update(*args, **kwargs)
+        super().update(new_scale)
         _tell(self, "updated", self, was_set=new_scale is not None)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         tapped = type(self)
-        self.__class__ = own_class(self)
+        _become(self, own_class(self))
         try:
-            return self.__reduce_ex__(protocol)
+            reduced = self.__reduce_ex__(protocol)
         finally:
-            self.__class__ = tapped
+            _become(self, tapped)
+        # pickle refuses this one callable for an object that is of another class by the time it looks; the
+        # one of protocol 0 makes the same object and is not looked at.
+        if reduced[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
+            rebuild = copyreg._reconstructor  # type: ignore[attr-defined]  # noqa: SLF001 - named in every such pickle
+            return (rebuild, (own_class(self), object, None), *reduced[2:])
+        return reduced
 
 
 class TappedUnscaling(Tapped):
     """Hears the gradients at ``_unscale_grads_``."""
 
     def _unscale_grads_(
-        self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, *args: Any, **kwargs: Any
+        self,
+        optimizer: torch.optim.Optimizer,
+        inv_scale: torch.Tensor,
+        found_inf: torch.Tensor,
+        allow_fp16: bool = True,
     ) -> dict[torch.device, torch.Tensor]:
         _tell(self, "unscaling", optimizer)
-        found = super()._unscale_grads_(optimizer, inv_scale, *args, **kwargs)
+        found = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
         _tell(self, "unscaled", self, optimizer, inv_scale, found)
         return found
 
@@ -167,7 +181,7 @@ _CLASSES: dict[type[GradScaler], type[Tapped]] = {}
 def tap_scaler(scaler: GradScaler, tap: ScalerTap) -> None:
     """Let ``tap`` hear ``scaler``. Several may; the class is swapped once."""
     if not isinstance(scaler, Tapped):
-        scaler.__class__ = _tapped_class(type(scaler))
+        _become(scaler, _tapped_class(type(scaler)))
     _TAPS[scaler] = (*_TAPS.get(scaler, ()), tap)
 
 
@@ -178,7 +192,7 @@ def untap_scaler(scaler: GradScaler, tap: ScalerTap) -> None:
         _TAPS[scaler] = left
         return
     _TAPS.pop(scaler, None)
-    scaler.__class__ = own_class(scaler)
+    _become(scaler, own_class(scaler))
 
 
 def own_class(scaler: GradScaler) -> type[GradScaler]:
@@ -195,6 +209,10 @@ def _tapped_class(base: type[GradScaler]) -> type[Tapped]:
     return _CLASSES[base]
 
 
-def _tell(scaler: object, moment: str, *args: Any, **kwargs: Any) -> None:
+def _become(scaler: GradScaler, other: type[GradScaler]) -> None:
+    scaler.__class__ = other
+
+
+def _tell(scaler: object, moment: str, *args: object, **kwargs: object) -> None:
     for tap in _TAPS.get(scaler, ()):
         tap.loop.edge.call(getattr(tap, moment), *args, **kwargs)
