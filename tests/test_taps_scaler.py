@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -189,8 +190,8 @@ def test_the_culprit_of_an_optimizer_that_is_not_watched_is_not_named() -> None:
     assert skip["optimizers"] == ["AdamW"]
 
 
-def test_a_sharded_scaler_is_heard_too() -> None:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+def test_a_sharded_scaler_is_heard_too(tmp_path: Path) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         scaler = ShardedGradScaler("cpu", init_scale=1024.0, process_group=dist.group.WORLD)
         course = Course(scaler=scaler, overflows=BAD, overflow_at=1, clip=True)
