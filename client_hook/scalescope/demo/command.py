@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TextIO
 
+import torch
+
 from scalescope.demo.scenarios import Scenario
 from scalescope.demo.server import is_ready, serving
 from scalescope.demo.training import Moment, train
@@ -40,6 +42,8 @@ def run_demo(options: Options, out: TextIO) -> int:
     """
     if read_settings(os.environ).off:
         raise CommandError("SCALESCOPE_OFF is set, so nothing would be recorded: unset it")
+    # So small a model is as fast on one thread, and a second one would fight the server for the other core.
+    torch.set_num_threads(1)
     with _terminated_as_interrupted(), _server(options) as (url, ours):
         last, interrupted = _train(options, url, out)
         _summarise(last, options.scenario, out)
