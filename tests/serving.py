@@ -55,11 +55,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Served:
-    """A running server. ``store`` is the one it uses."""
+    """A running server. ``store`` is the one it uses; ``stop`` asks it to stop."""
 
     settings: Settings
     store: Store
     port: int
+    stop: Callable[[], None]
 
     @property
     def url(self) -> str:
@@ -69,12 +70,23 @@ class Served:
     def ws(self) -> str:
         return f"ws://127.0.0.1:{self.port}"
 
-    def call(self, method: str, path: str, *, body: object = None, headers: dict[str, str] | None = None) -> Answer:
-        """One request on a connection of its own. ``body``: bytes go as they are, anything else as JSON."""
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        chunks: list[bytes] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Answer:
+        """One request on a connection of its own.
+
+        ``body``: bytes go as they are, anything else as JSON. ``chunks``: a body that does not state its size.
+        """
         raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        given = {"content-type": "application/json"} if raw is not None else {}
+        given = {"content-type": "application/json"} if raw is not None or chunks else {}
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)) as connection:
-            connection.request(method, path, raw, given | (headers or {}))
+            connection.request(method, path, chunks or raw, given | (headers or {}), encode_chunked=chunks is not None)
             answer = connection.getresponse()
             return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
 
@@ -158,10 +170,14 @@ def serving(database: str, *, clock: Callable[[], float] = time.time, **settings
     server = create_server(create_app(chosen, store, clock=clock))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="served")
     thread.start()
-    try:
-        yield Served(chosen, store, listening.getsockname()[1])
-    finally:
+
+    def stop() -> None:
         server.should_exit = True
+
+    try:
+        yield Served(chosen, store, listening.getsockname()[1], stop)
+    finally:
+        stop()
         thread.join(DEADLINE_S)
         assert not thread.is_alive(), "the server did not stop"
 

@@ -77,13 +77,13 @@ SpanHere = Annotated[Span, Depends(span_of)]
 
 
 class RunPatch(BaseModel):
-    """What people may say about a run. Fields left out stay as they are."""
+    """What people may say about a run. What is left out stays as it is; the defaults are never read."""
 
     model_config = ConfigDict(extra="forbid")
 
-    name: Name | None = None
-    tags: Annotated[list[Name], Field(max_length=64)] | None = None
-    note: Annotated[str, Field(max_length=16_384)] | None = None
+    name: Name = ""
+    tags: Annotated[list[Name], Field(max_length=64)] = []
+    note: Annotated[str, Field(max_length=16_384)] = ""
     healthy: bool | None = None
 
 

@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from scalescope_server import api, auth, charts, health, ingest, live, pages
 from scalescope_server.answers import ErrorAnswer, ErrorBody, error_answer, json_answer
-from scalescope_server.edge import BodyLimit, RootPath, SecurityHeaders
+from scalescope_server.edge import MAX_BODY_BYTES, BodyLimit, RootPath, SecurityHeaders
 from scalescope_server.errors import InvalidError, ServerError, from_store
 from scalescope_server.judge import Judge
 from scalescope_server.live import Hub
@@ -37,7 +37,12 @@ STOP_WITHIN_S = 5
 # A frame of 16 MiB on a slow line may stand before the pong.
 PONG_WITHIN_S = 60
 
-_HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+# What the framework raises by itself.
+_HTTP_ERRORS = {
+    404: ("not_found", "there is nothing at this address"),
+    405: ("method_not_allowed", "this address does not take this method"),
+    413: ("too_large", f"expected a body of at most {MAX_BODY_BYTES} bytes"),
+}
 
 
 def create_app(settings: Settings, store: Store, *, clock: Callable[[], float] = time.time) -> FastAPI:
@@ -45,7 +50,7 @@ def create_app(settings: Settings, store: Store, *, clock: Callable[[], float] =
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with _open_rooms(settings, store, clock) as rooms:
+        async with open_rooms(settings, store, clock) as rooms:
             app.state.rooms = rooms
             app.state.trainers = ingest.Trainers()
             yield
@@ -98,7 +103,8 @@ def create_server(app: FastAPI, *, log_level: str = "warning") -> uvicorn.Server
 
 
 @contextlib.asynccontextmanager
-async def _open_rooms(settings: Settings, store: Store, clock: Callable[[], float]) -> AsyncIterator[Rooms]:
+async def open_rooms(settings: Settings, store: Store, clock: Callable[[], float]) -> AsyncIterator[Rooms]:
+    """The rooms of one server, at work; at the end the judge stops, then the store writes what waits and closes."""
     reading = ReadingRoom(settings.readers)
 
     async def latest(run: RunId) -> RunSummary:
@@ -128,8 +134,8 @@ async def _told(_: Request, error: Exception) -> Response:
 
 async def _told_http(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    code = _HTTP_CODES.get(error.status_code, "http")
-    answer = json_answer(ErrorAnswer(ErrorBody(code, str(error.detail), None)), error.status_code)
+    code, message = _HTTP_ERRORS.get(error.status_code, ("http", str(error.detail)))
+    answer = json_answer(ErrorAnswer(ErrorBody(code, message, None)), error.status_code)
     answer.headers.update(error.headers or {})
     return answer
 

@@ -16,7 +16,8 @@ async def accept(rooms: Rooms, batch: Batch) -> Receipt:
         StoreError: nothing of the batch was stored.
     """
     began = time.monotonic()
-    receipt = await asyncio.wrap_future(rooms.store.writer.append(batch))
+    # Shielded: a connection that ends meanwhile does not take its records out of the writer's line.
+    receipt = await asyncio.shield(asyncio.wrap_future(rooms.store.writer.append(batch)))
     rooms.metrics.committed(receipt, time.monotonic() - began)
     rooms.hub.publish(receipt)
     # Rules and findings are computed apart, never in the way of the acknowledgement.

@@ -28,7 +28,7 @@ def describe(app: FastAPI) -> None:
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             found = get_openapi(title=app.title, version=app.version, routes=app.routes, description=app.description)
-            _, shapes = msgspec.json.schema_components(SHAPES, ref_template=_SCHEMAS)
+            _, shapes = msgspec.json.schema_components(SHAPES, schema_hook=_schema_of, ref_template=_SCHEMAS)
             found.setdefault("components", {}).setdefault("schemas", {}).update(shapes)
             app.openapi_schema = found
         return app.openapi_schema
@@ -40,3 +40,10 @@ def describe(app: FastAPI) -> None:
 def _content(shape: type[Struct], text: str) -> dict[str, Any]:
     schema = {"$ref": _SCHEMAS.format(name=shape.__name__)}
     return {"description": text, "content": {"application/json": {"schema": schema}}}
+
+
+def _schema_of(kind: type) -> dict[str, Any]:
+    """What msgspec does not describe by itself: any JSON value, as in a trainer's config."""
+    if kind is object:
+        return {"description": "Any JSON value."}
+    raise NotImplementedError(kind)

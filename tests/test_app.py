@@ -1,0 +1,95 @@
+"""The application as a whole: headers, the published prefix, a locked database, stopping in order."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
+
+import pytest
+from scalescope_server.store.engine import open_store
+from scalescope_server.store.records import RunId
+from websockets.exceptions import ConnectionClosed
+
+from tests.serving import Served, hello, layout, steps
+
+Serve = Callable[..., AbstractContextManager[Served]]
+
+
+def test_every_answer_has_the_security_headers_and_a_nonce_of_its_own(served: Served) -> None:
+    answers = [served.get(path) for path in ("/", "/healthz", "/api/runs/unheard-of", "/nothing")]
+    for answer in answers:
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["referrer-policy"] == "same-origin"
+        assert "server" not in answer.headers
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'")
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe-eval" not in policy
+        assert "script-src 'self' 'nonce-" in policy
+        assert "'unsafe-inline'" not in policy.replace("style-src-attr 'unsafe-inline'", "")
+    nonces = {re.findall(r"nonce-([\w-]+)", answer.headers["content-security-policy"])[0] for answer in answers}
+    assert len(nonces) == len(answers)
+    page = answers[0]
+    nonce = re.findall(r"nonce-([\w-]+)", page.headers["content-security-policy"])[0]
+    assert f'nonce="{nonce}"' in page.body.decode()
+
+
+def test_the_server_answers_below_its_prefix_whether_or_not_the_proxy_strips_it(serve: Serve) -> None:
+    with serve(root_path="/scope") as served:
+        for path in ("/scope/healthz", "/healthz", "/scope/api/runs", "/api/runs", "/scope", "/scope/"):
+            assert served.get(path).status == 200, path
+        assert served.get("/scopehealthz").status == 404
+        assert 'data-root="/scope"' in served.get("/scope/").body.decode()
+
+
+def test_a_locked_database_delays_neither_health_nor_the_acknowledgement_of_nothing(served: Served) -> None:
+    with (
+        closing(sqlite3.connect(served.settings.database, isolation_level=None)) as other,
+        served.trainer(hello()) as trainer,
+    ):
+        trainer.deliver(layout(0))
+        other.execute("BEGIN IMMEDIATE")
+        trainer.send(steps(1, 0))
+        began = time.monotonic()
+        for _ in range(20):
+            assert served.get("/healthz").status == 200
+        assert served.get("/readyz").status == 200
+        assert served.get("/api/runs/run-1").json()["attempted"] == 0
+        assert time.monotonic() - began < 2.0
+        other.execute("COMMIT")
+        trainer.deliver(steps(2, 1))
+    assert served.store.reader.latest(RunId("run-1")).attempted == 2
+
+
+def test_an_unreadable_database_is_told_as_such_while_the_server_lives(served: Served) -> None:
+    with closing(sqlite3.connect(served.settings.database, isolation_level=None)) as other:
+        other.execute("ALTER TABLE run RENAME TO gone")
+        assert served.get("/healthz").status == 200
+        assert served.get("/api/runs").status in (500, 503)
+        assert served.get("/api/runs").json()["error"]["code"] in ("internal", "unavailable")
+
+
+def test_stopping_with_open_sockets_is_quick_and_keeps_what_was_acknowledged(serve: Serve, database: str) -> None:
+    with serve() as served, served.trainer(hello()) as trainer, served.page() as page:
+        trainer.deliver(layout(0), steps(1, 0, 5))
+        began = time.monotonic()
+        served.stop()
+        with pytest.raises(ConnectionClosed):
+            trainer.received()
+        with pytest.raises(ConnectionClosed):
+            page.until(lambda message: message["type"] == "never")
+    assert time.monotonic() - began < 5.0
+    with closing(open_store(database)) as store:
+        assert store.reader.latest(RunId("run-1")).attempted == 5
+
+
+def test_the_same_database_serves_again_after_a_restart(serve: Serve) -> None:
+    with serve() as served, served.trainer(hello()) as trainer:
+        trainer.deliver(layout(0), steps(1, 0, 5))
+    with serve() as served, served.trainer(hello()) as trainer:
+        trainer.deliver(steps(2, 5))
+        assert served.get("/api/runs/run-1").json()["attempted"] == 6
