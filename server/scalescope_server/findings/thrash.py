@@ -142,8 +142,8 @@ def _culprit(skips: Sequence[Skip]) -> tuple[str | None, int]:
 def _advice(episode: Episode, ceiling: float, culprit: str | None) -> str:
     if _interval_is_the_cause(episode.skips) and episode.interval < DEFAULT_INTERVAL:
         return (
-            f"GradScaler(init_scale={scale_code(ceiling / 2)}, growth_interval={DEFAULT_INTERVAL}): the doublings come "
-            f"every {times(episode.interval, 'clean update')}, and each rejected one costs an update."
+            f"Use GradScaler(init_scale={scale_code(ceiling / 2)}, growth_interval={DEFAULT_INTERVAL}): the scale is "
+            f"doubled after every {times(episode.interval, 'clean update')}, and each rejected doubling costs an update."
         )
     layer = f"{culprit} first" if culprit else "the layers that overflow"
     return (
