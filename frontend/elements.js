@@ -55,6 +55,26 @@ export function setText(target, text) {
 }
 
 /**
+ * `text` with each power such as "2^19" raised as people write it.
+ * @param {string} text
+ * @returns {Child[]}
+ */
+export function raisedText(text) {
+  return text.split(/\b(2\^-?\d{1,3})\b/).map((part, i) => (i % 2 ? raised(part) : part));
+}
+
+/**
+ * Like `setText`, with powers raised.
+ * @param {HTMLElement} target
+ * @param {string} text
+ */
+export function setRaised(target, text) {
+  if (target.dataset.text === text) return;
+  target.dataset.text = text;
+  fill(target, ...raisedText(text));
+}
+
+/**
  * The element with this id, which the page's shell promises.
  * @param {string} id
  * @returns {HTMLElement}
@@ -63,6 +83,13 @@ export function byId(id) {
   const found = document.getElementById(id);
   if (found === null) throw new Error(`the page has no element called ${id}`);
   return found;
+}
+
+/** @param {string} text such as 2^19 */
+function raised(text) {
+  // Read aloud and copied, it stays "2^19".
+  const caret = element("span", { class: "caret" }, "^");
+  return element("span", {}, "2", caret, element("sup", {}, text.slice(2).replace("-", "−")));
 }
 
 /**

@@ -13,8 +13,8 @@
  * @property {number} seen_step
  */
 
-import { element } from "./elements.js";
-import { count, plainNumber, raised } from "./format.js";
+import { element, raisedText } from "./elements.js";
+import { count, plainNumber } from "./format.js";
 
 const RANK = { fatal: 0, critical: 1, warning: 2, info: 3 };
 // Longer lists are for the API; here they show what kind of evidence there is.
@@ -45,7 +45,7 @@ export function findingCard(finding, onShow) {
     "article",
     { class: "finding", "data-severity": finding.severity },
     element("p", { class: "code" }, `${finding.severity.toUpperCase()} · ${finding.code}${state}`),
-    element("p", { class: "sentence" }, powers(finding.sentence)),
+    element("p", { class: "sentence" }, ...raisedText(finding.sentence)),
     finding.advice && element("p", { class: "advice" }, `What to do: ${finding.advice}`),
     element(
       "p",
@@ -64,14 +64,6 @@ export function findingCard(finding, onShow) {
 export function evidenceText(evidence) {
   const told = Object.entries(evidence).filter(([, value]) => value !== null && value !== undefined);
   return told.map(([name, value]) => ` · ${name.replaceAll("_", " ")} ${valueText(value)}`).join("");
-}
-
-/**
- * "2^19" as people write it. Pure.
- * @param {string} text
- */
-export function powers(text) {
-  return text.replace(/\b2\^(-?\d{1,3})\b/g, (_, exponent) => `2${raised(Number(exponent))}`);
 }
 
 /** @param {unknown} value */

@@ -1,9 +1,7 @@
 /** Numbers as people read them. Pure. */
 
-const RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹";
-
 /**
- * A loss scale: "2¹⁶" for a power of two, else its digits. Not finite or absent: said in words.
+ * A loss scale: "2^16" for a power of two (elements.js raises it), else its digits. Not finite or absent: said in words.
  * @param {number | string | null | undefined} scale
  */
 export function power(scale) {
@@ -11,16 +9,7 @@ export function power(scale) {
   if (typeof scale === "string") return scale === "nan" ? "NaN" : scale;
   if (scale <= 0) return String(scale);
   const exponent = Math.log2(scale);
-  return Number.isInteger(exponent) ? `2${raised(exponent)}` : plainNumber(scale);
-}
-
-/**
- * @param {number} exponent
- * @returns {string}
- */
-export function raised(exponent) {
-  const digits = String(Math.abs(exponent)).replace(/\d/g, (digit) => RAISED[Number(digit)] ?? digit);
-  return (exponent < 0 ? "⁻" : "") + digits;
+  return Number.isInteger(exponent) ? `2^${exponent}` : plainNumber(scale);
 }
 
 /**

@@ -1,10 +1,10 @@
 /** One layer: its exponent histogram over time, and a slider that moves the scale. */
 
 import { ChartCard } from "./cards.js";
-import { byId, element, fill, setText } from "./elements.js";
+import { byId, element, fill, setRaised, setText } from "./elements.js";
 import { aboutText } from "./facts.js";
 import { fetchJson, root, runPath } from "./fetching.js";
-import { count, octaves, percent, raised } from "./format.js";
+import { count, octaves, percent } from "./format.js";
 import { RunPage } from "./runpage.js";
 import { levelOf, limitLine, whatIf } from "./whatif.js";
 
@@ -79,8 +79,8 @@ function recorded() {
 function answer() {
   const level = Number(slider.value);
   const found = whatIf(readings, level);
-  const text = `2${raised(level)} = ${level >= 0 && level < 53 ? count(2 ** level) : (2 ** level).toExponential(2)}`;
-  setText(byId("scale-value"), text);
+  const text = `2^${level} = ${level >= 0 && level < 53 ? count(2 ** level) : (2 ** level).toExponential(2)}`;
+  setRaised(byId("scale-value"), text);
   slider.setAttribute("aria-valuetext", `2 to the power of ${level}`);
   byId("scale-reset").hidden = page.view.octaves === null;
   fill(

@@ -26,13 +26,16 @@ byId("facts").append(clocks, ledger, settings);
 let run = null;
 /** @type {number | null} */
 let tokens = null;
+/** @type {import("./live.js").News | null} */
+let latest = null;
 let findingsShown = "";
 
 const page = new RunPage({
   load,
   onNews: (news) => {
+    latest = news;
     tiles.showRun(news);
-    if (run) showClocks(clocks, news, tokens);
+    showClocks(clocks, news, tokens);
     void loadFindings(JSON.stringify([news.findings, news.worst]));
     if (run && run.state !== news.state) void loadRun();
   },
@@ -59,6 +62,7 @@ async function load() {
         await cards.get(chart.name)?.draw(chart, range, page.now);
       tiles.showHeadline(answer.tiles);
       tokens = answer.tiles.tokens;
+      if (run) showClocks(clocks, latest ?? run, tokens);
     },
   };
 }
@@ -95,9 +99,9 @@ async function loadRun() {
   setText(byId("name"), run.name);
   document.title = `${run.name} · Scalescope`;
   setText(byId("about"), aboutText(run, page.now));
-  tiles.showRun(run);
+  tiles.showRun(latest ?? run);
   tiles.showLedger(run.ledger);
-  showClocks(clocks, run, tokens);
+  showClocks(clocks, latest ?? run, tokens);
   showLedger(ledger, run);
   if (!settings.querySelector("details[open]")) showSettings(settings, run);
 }

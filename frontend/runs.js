@@ -2,13 +2,14 @@
 
 import { byId, element, fill, setText } from "./elements.js";
 import { AnswerError, fetchJson, root } from "./fetching.js";
-import { clock, count, duration, percent, power } from "./format.js";
+import { clock } from "./format.js";
 import { watchLive } from "./live.js";
 import { liveness } from "./liveness.js";
 import { Refetch } from "./refetch.js";
-import { filtered, readFilter, severityOf, writeFilter } from "./runlist.js";
-import { sparkline } from "./sparkline.js";
+import { filtered, readFilter, writeFilter } from "./runlist.js";
+import { firstSteps, runTable } from "./runtable.js";
 import { startTheme } from "./theme.js";
+import { WorstFindings } from "./worst.js";
 
 /** @typedef {import("./runlist.js").RunLine} RunLine */
 
@@ -24,6 +25,7 @@ let connection = "connecting";
 let lostAt = null;
 let clockAhead = 0;
 let problem = "";
+const worst = new WorstFindings(showRuns);
 
 const filter = readFilter(location.search);
 text.value = filter.text;
@@ -76,86 +78,25 @@ function changed() {
 function showRuns() {
   const shown = filtered(runs, { text: text.value, state: state.value, project: project.value });
   byId("filter").hidden = runs.length === 0;
-  if (runs.length === 0) fill(byId("runs"), firstSteps());
+  const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset.run : undefined;
+  if (runs.length === 0) fill(byId("runs"), firstSteps(location.origin + root));
   else if (shown.length === 0) fill(byId("runs"), element("p", { class: "card" }, "No run matches this filter."));
-  else fill(byId("runs"), table(shown), more && element("p", { class: "note" }, "The newest 200 runs."));
-}
-
-/** @param {RunLine[]} shown */
-function table(shown) {
-  const focused = document.activeElement instanceof HTMLAnchorElement ? document.activeElement.dataset.run : undefined;
-  const names = ["run", "state", "loss scale", "applied / attempted", "skipped", "worst finding"];
-  const made = element(
-    "table",
-    { class: "runs" },
-    element("thead", {}, element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name)))),
-    element("tbody", {}, ...shown.map(row)),
-  );
-  if (focused !== undefined) {
-    // The rows are made anew: give the keyboard back its place.
-    requestAnimationFrame(() =>
-      links()
-        .find((link) => link.dataset.run === focused)
-        ?.focus({ preventScroll: true }),
+  else
+    fill(
+      byId("runs"),
+      runTable(shown, (run) => worst.sentence(run), serverNow()),
+      more && newestOnly(),
     );
-  }
-  return made;
+  // The rows are made anew: give the keyboard back its place.
+  if (focused !== undefined)
+    links()
+      .find((link) => link.dataset.run === focused)
+      ?.focus({ preventScroll: true });
+  void worst.learn(shown);
 }
 
-/** @param {RunLine} run */
-function row(run) {
-  const ago = duration(Math.max(serverNow() - run.started_at, 0));
-  const link = element("a", { href: `${root}/runs/${encodeURIComponent(run.id)}`, "data-run": run.id }, run.name);
-  const worst = run.worst ? `${severityOf(run) ?? ""}: ${run.worst}` : "nothing found";
-  return element(
-    "tr",
-    {},
-    element(
-      "td",
-      { class: "name full" },
-      link,
-      element("small", {}, [run.project, ...run.tags, `started ${ago} ago`].join(" · ")),
-    ),
-    element(
-      "td",
-      {},
-      element("span", { class: "state", "data-state": run.state }, element("i", { "aria-hidden": "true" }), run.state),
-    ),
-    element("td", {}, sparkline(run.sparkline), element("small", { class: "mono" }, power(run.scale))),
-    element("td", { class: "mono" }, `${count(run.applied)} / ${count(run.attempted)}`),
-    element("td", { class: "mono" }, run.attempted ? percent(run.skipped / run.attempted) : "–"),
-    element("td", { class: "worst full", "data-severity": severityOf(run) }, worst),
-  );
-}
-
-function firstSteps() {
-  const step = (/** @type {string} */ words, /** @type {string} */ code) =>
-    element("li", {}, words, element("pre", { tabindex: 0 }, code));
-  return element(
-    "section",
-    { class: "card first-steps" },
-    element("h2", {}, "No run yet. Three steps to the first chart:"),
-    element(
-      "ol",
-      {},
-      step("Install the hook where you train.", "pip install scalescope"),
-      step(
-        "Add one line before the loop; it works without a scaler too.",
-        "import scalescope\nscalescope.watch(model, optimizer, scaler)",
-      ),
-      step(
-        "Train. This server takes the data; on another machine, tell it the address.",
-        `SCALESCOPE_URL=${location.origin}${root} python train.py`,
-      ),
-    ),
-    element(
-      "p",
-      { class: "note" },
-      "Only looking? ",
-      element("code", {}, `scalescope demo --url ${location.origin}${root}`),
-      " trains a small model in fp16. This page fills by itself.",
-    ),
-  );
+function newestOnly() {
+  return element("p", { class: "note" }, "The newest 200 runs.");
 }
 
 /** @param {string[]} names */

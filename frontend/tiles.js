@@ -11,7 +11,7 @@
  * @property {number | null} tokens
  */
 
-import { element, setText } from "./elements.js";
+import { element, setRaised, setText } from "./elements.js";
 import { count, octaves, percent, plainNumber, power, short } from "./format.js";
 
 export class Tiles {
@@ -40,17 +40,13 @@ export class Tiles {
     this.speed.show(speed, tokens_per_s === null ? "per update" : `per update · ${short(tokens_per_s)} tokens/s`);
   }
 
-  /** @param {{lost: number, dropped: number, duplicate: number, received: number}[]} ledger one entry a rank */
+  /** @param {import("./facts.js").LedgerRow[]} ledger */
   showLedger(ledger) {
     const total = (/** @type {"lost" | "dropped" | "received"} */ name) =>
       ledger.reduce((sum, row) => sum + row[name], 0);
-    const bad = total("lost") > 0;
-    const ranks = new Set(ledger.map((row) => /** @type {any} */ (row).rank)).size;
-    this.delivery.show(
-      `${count(total("lost"))} lost, ${count(total("dropped"))} dropped`,
-      `of ${count(total("received"))} messages · ${ranks} rank${ranks === 1 ? "" : "s"}`,
-      bad,
-    );
+    const ranks = new Set(ledger.map((row) => row.rank)).size;
+    const detail = `${count(total("dropped"))} dropped of ${count(total("received"))} messages · ${ranks} rank${ranks === 1 ? "" : "s"}`;
+    this.delivery.show(`${count(total("lost"))} lost`, detail, total("lost") > 0);
   }
 }
 
@@ -74,7 +70,7 @@ class Tile {
    * @param {boolean} [bad]
    */
   show(value, detail, bad = false) {
-    setText(this.#value, value);
+    setRaised(this.#value, value);
     setText(this.#detail, detail);
     this.#detail.title = detail;
     this.#root.dataset.tone = bad ? "bad" : "";

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from importlib import metadata, resources
 from importlib.resources.abc import Traversable
 from typing import Annotated
@@ -78,6 +79,17 @@ def plotly_version() -> str:
 
 
 @functools.cache
+def plotly_styles() -> list[str]:
+    """Ids of the style elements that plotly.js makes unless the page has them.
+
+    The first holds its rules for charts, so the page gives it the nonce. The others are of its maps, which no
+    page draws: that they are there keeps them from being made, which the policy would refuse aloud.
+    """
+    script = _file(PLOTLY)[0].decode()
+    return ["plotly.js-style-global", *sorted(set(re.findall(r'getElementById\("([0-9a-f]{64})"\)', script)))]
+
+
+@functools.cache
 def _served() -> frozenset[str]:
     return frozenset(item.name for item in _frontend().iterdir() if _suffix(item.name) in _TYPES)
 
@@ -104,6 +116,7 @@ def _page(request: Request, template: str, run: str = "", parameter: str = "") -
             root=root,
             static=f"{root}/static/{frontend_version()}",
             plotly=f"{root}/static/{plotly_version()}/{PLOTLY}",
+            plotly_styles=plotly_styles(),
             run=run,
             parameter=parameter,
         )

@@ -25,7 +25,8 @@ Json = dict[str, object]
 UI_REVISION = "scalescope"
 MONOSPACED = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 _SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
-_RAISED = str.maketrans("0123456789-.", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻·")
+# Over fewer octaves, powers of two leave an axis almost bare.
+_FEW_OCTAVES = 3.0
 _TICK_STEPS = (1, 2, 4, 5, 8, 10, 16, 20, 32, 64)
 
 
@@ -79,17 +80,30 @@ def plain(text: str, limit: int = 512) -> str:
 
 
 def log2_label(exponent: float) -> str:
-    """A power of two as people write it; raised digits, since hover text and plain text can hold them too."""
-    return "1" if exponent == 0 else "2" + f"{exponent:g}".translate(_RAISED)
+    """A power of two in the markup that Plotly reads."""
+    return "1" if exponent == 0 else f"2<sup>{exponent:g}</sup>"
 
 
 def log2_axis(look: Look, low: float, high: float, ticks: int = 7) -> Json:
-    """A linear axis of exponents from ``low`` to ``high``, its ticks at whole powers of two."""
+    """A linear axis of exponents from ``low`` to ``high``, its ticks at powers of two, or at round numbers
+    where fewer than three octaves are shown.
+    """
     span = max(high - low, 1.0)
+    if span < _FEW_OCTAVES:
+        return axis(look) | {"range": [low, high], "tickmode": "array"} | _round_ticks(low, high)
     step = next((s for s in _TICK_STEPS if span / s <= ticks), 128)
     values = list(range(math.ceil(low / step) * step, math.floor(high) + 1, step))
     labels = [log2_label(value) for value in values]
     return axis(look) | {"range": [low, high], "tickmode": "array", "tickvals": values, "ticktext": labels}
+
+
+def _round_ticks(low: float, high: float) -> Json:
+    """Ticks at 1, 2, 3, 5 and so on of each decade, labelled with the numbers themselves."""
+    decades = range(math.floor(low / math.log2(10)), math.ceil(high / math.log2(10)) + 1)
+    steps = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8) if high - low < 1 else (1, 2, 3, 5)
+    values = [step * 10.0**decade for decade in decades for step in steps]
+    shown = [value for value in values if low <= math.log2(value) <= high]
+    return {"tickvals": [math.log2(value) for value in shown], "ticktext": [f"{value:.3g}" for value in shown]}
 
 
 def axis(look: Look) -> Json:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scalescope.numerics.exponents import BINS, MIN_EXPONENT, Histograms
 from scalescope.numerics.formats import FP16
 
-from scalescope_server.figures.chart import Chart, Json, Look, axis, layout, log2_axis, log2_label, numbers
+from scalescope_server.figures.chart import Chart, Json, Look, axis, layout, log2_axis, numbers
 from scalescope_server.figures.grid import Grid, column_grain
 from scalescope_server.figures.walls import octaves
 from scalescope_server.store.records import ParameterRow, SampleBucket
@@ -139,7 +139,7 @@ def _figure(columns: Sequence[Column | None], grid: Grid, window: tuple[int, int
             "outlinewidth": 0,
             "xpad": 6,
             "tickvals": [-6, -4, -2, -1, 0],
-            "ticktext": ["10⁻⁶", "0.01 %", "1 %", "10 %", "all"],
+            "ticktext": ["10<sup>-6</sup>", "0.01 %", "1 %", "10 %", "all"],
             "tickfont": {"color": palette.quiet, "size": 10},
         },
     }
@@ -200,5 +200,5 @@ def _limit_names(grid: Grid, look: Look) -> list[Json]:
 
 def _summary(parameter: ParameterRow, last: Column) -> str:
     centre = float((last.shares * np.arange(MIN_EXPONENT, MIN_EXPONENT + BINS)).sum() / max(last.shares.sum(), 1e-300))
-    scale = log2_label(last.octaves)
-    return f"Most gradients of {parameter.name} lie near {log2_label(round(centre))}, as they stood at scale {scale}."
+    scale = f"2^{last.octaves:g}"
+    return f"Most gradients of {parameter.name} lie near 2^{centre:.0f}, as they stood at scale {scale}."

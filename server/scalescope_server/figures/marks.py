@@ -43,7 +43,7 @@ def marks(events: Sequence[EventRow], series: Mapping[str, Series], bucket: int)
 
 
 def power(scale: float) -> str:
-    """A scale as people say it: 2¹⁶, or its digits."""
+    """A scale as people say it, in Plotly's markup: 2<sup>16</sup>, or its digits."""
     exponent = math.log2(scale)
     return log2_label(exponent) if exponent.is_integer() else f"{scale:,.6g}"
 

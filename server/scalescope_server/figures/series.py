@@ -98,7 +98,8 @@ def series_chart(plan: Plan, series: Mapping[str, Series], bucket: int, look: Lo
         return _missing(plan, look)
     low, high = _window([found for _, found in drawn], plan.kind)
     data = [trace for line, found in drawn for trace in _traces(line, found, plan, bucket, len(drawn), look.palette)]
-    data += [trace for line, found in drawn for trace in _nonfinite(line, found, high, look.palette)]
+    top = high - (high - low) * 0.04
+    data += [trace for line, found in drawn for trace in _nonfinite(line, found, top, look.palette)]
     span = (float(min(s.step[0] for _, s in drawn)), float(max(s.step[-1] for _, s in drawn)))
     return Chart(
         name=plan.name,
@@ -196,6 +197,8 @@ def _traces(line: Line, found: Series, plan: Plan, bucket: int, lines: int, pale
         "x": x,
         "y": _drawn(found.last, plan.kind),
         "line": {"color": colour, "width": 1.5, "dash": line.dash},
+        # Some values come with samples only, and those that are not finite are marked: neither breaks the line.
+        "connectgaps": True,
         "hovertemplate": f"{hover}{plan.unit}<extra>{label.replace('%', '&#37;')}</extra>",
     }
     if plan.kind == "log2":
