@@ -12,12 +12,13 @@ from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from scalescope_server.store import schema
-from scalescope_server.store.errors import SchemaError, Unavailable
+from scalescope_server.store.errors import SchemaError, StoreError, Unavailable
 from scalescope_server.store.json_text import dumps
+from scalescope_server.store.outages import outage
 from scalescope_server.store.reader import Reader
 from scalescope_server.store.writer import Writer
 
@@ -42,8 +43,10 @@ class Store:
         try:
             with self._reading.connect() as connection:
                 return schema.is_current(connection)
-        except OperationalError:
-            return False
+        except SQLAlchemyError as error:
+            if outage(error):
+                return False
+            raise
 
     def close(self) -> None:
         self.writer.close()
@@ -64,11 +67,21 @@ def open_store(url: str, *, clock: Callable[[], float] = time.time, silent_after
     writing, reading = _engine(found, begin="BEGIN IMMEDIATE"), _engine(found, begin="BEGIN")
     event.listen(reading, "connect", _only_read)
     try:
+        _migrate(writing, found)
+    except StoreError:
+        writing.dispose()
+        raise
+    return Store(writing, reading, clock=clock, silent_after_s=silent_after_s)
+
+
+def _migrate(writing: Engine, url: URL) -> None:
+    try:
         with writing.begin() as connection:
             schema.upgrade(connection)
     except OperationalError as error:
-        raise Unavailable(f"the database {found.database} could not be opened: {error.orig}") from error
-    return Store(writing, reading, clock=clock, silent_after_s=silent_after_s)
+        raise Unavailable(f"the database {url.database} could not be opened: {error.orig}") from error
+    except DatabaseError as error:
+        raise SchemaError(f"expected a database, got {url.database}, which is no SQLite database") from error
 
 
 def _sqlite_url(url: str) -> URL:

@@ -8,11 +8,11 @@ from typing import Any
 
 from scalescope.wire import SampleKind
 from sqlalchemy import Connection, Engine, Row, bindparam, select
-from sqlalchemy.exc import OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import SQLAlchemyError
 
 from scalescope_server.store import buckets, curves, history, tables
-from scalescope_server.store.errors import NotFound, Unavailable
+from scalescope_server.store.errors import NotFound
+from scalescope_server.store.outages import outage
 from scalescope_server.store.records import (
     EventRow,
     FindingRow,
@@ -147,8 +147,10 @@ class Reader:
         try:
             with self._engine.connect() as connection:
                 yield connection
-        except (OperationalError, PoolTimeout) as error:
-            raise Unavailable(f"the database could not be read: {error}") from error
+        except SQLAlchemyError as error:
+            if told := outage(error):
+                raise told from error
+            raise
 
     def _silent_before(self) -> float:
         return self._clock() - self._silent_after_s

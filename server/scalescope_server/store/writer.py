@@ -22,12 +22,12 @@ from msgspec import UNSET, UnsetType
 from scalescope.session import Ledger
 from scalescope.wire import Heartbeat, Hello
 from sqlalchemy import Engine
-from sqlalchemy.exc import OperationalError
 
 from scalescope_server.store import edits
 from scalescope_server.store.entry import enter_batch
 from scalescope_server.store.errors import Busy, Unavailable
 from scalescope_server.store.origin import find_origin, ledger_of
+from scalescope_server.store.outages import outage
 from scalescope_server.store.records import Batch, Judged, Receipt, RunId
 from scalescope_server.store.transaction import Transaction
 
@@ -58,11 +58,8 @@ class _Attempt:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
-        if isinstance(error, OperationalError):
-            self.error = Unavailable(f"the database could not be written: {error.orig}")
-            self.error.__cause__ = error
-        elif isinstance(error, Exception):
-            self.error = error
+        if isinstance(error, Exception):
+            self.error = outage(error) or error
         return self.error is not None
 
 

@@ -1,0 +1,103 @@
+"""The schema's revisions: they give exactly the tables in the code, and refuse what is not theirs."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from scalescope_server.store.engine import open_store
+from scalescope_server.store.errors import SchemaError, Unavailable
+from scalescope_server.store.tables import metadata
+from sqlalchemy import create_engine, inspect
+
+from tests.batches import Dictation, batch, hello
+
+
+def run_sql(database: str, *statements: str) -> None:
+    with closing(sqlite3.connect(database)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def test_an_empty_file_becomes_the_tables_of_the_code(database: str) -> None:
+    Path(database).touch()
+    open_store(database).close()
+    engine = create_engine(f"sqlite:///{database}")
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    engine.dispose()
+
+
+def test_keys_and_rowids_are_those_of_the_code(database: str, tmp_path: Path) -> None:
+    open_store(database).close()
+    straight = create_engine(f"sqlite:///{tmp_path / 'straight.db'}")
+    metadata.create_all(straight)
+    migrated = create_engine(f"sqlite:///{database}")
+    for table in metadata.tables:
+        for look in ("get_pk_constraint", "get_foreign_keys", "get_unique_constraints", "get_indexes"):
+            assert getattr(inspect(migrated), look)(table) == getattr(inspect(straight), look)(table), table
+    query = "SELECT name FROM sqlite_schema WHERE sql LIKE '%WITHOUT ROWID%' ORDER BY name"
+    with straight.connect() as one, migrated.connect() as other:
+        assert one.exec_driver_sql(query).all() == other.exec_driver_sql(query).all()
+    straight.dispose()
+    migrated.dispose()
+
+
+def test_opening_again_keeps_what_is_there(database: str) -> None:
+    store = open_store(database)
+    store.writer.append(batch(hello(), Dictation().steps(0, 3))).result()
+    store.close()
+    store = open_store(database)
+    assert store.is_ready()
+    assert store.reader.latest("run").attempted == 3
+    store.close()
+
+
+def test_a_newer_database_is_refused_in_a_sentence(database: str) -> None:
+    open_store(database).close()
+    run_sql(database, "UPDATE alembic_version SET version_num = 'm9999'")
+    with pytest.raises(SchemaError, match=r"at m9999: it was written by a newer scalescope"):
+        open_store(database)
+
+
+def test_a_database_that_someone_replaced_is_not_ready(database: str) -> None:
+    store = open_store(database)
+    run_sql(database, "UPDATE alembic_version SET version_num = 'm9999'")
+    assert not store.is_ready()
+    store.close()
+
+
+def test_a_database_of_another_program_is_left_alone(database: str) -> None:
+    run_sql(database, "CREATE TABLE theirs (x)")
+    with pytest.raises(SchemaError, match="got one with the table theirs"):
+        open_store(database)
+    with closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("url", ["postgresql://localhost/x", "sqlite://", "sqlite:///:memory:", "://"])
+def test_a_url_that_is_no_sqlite_file_is_refused(url: str) -> None:
+    with pytest.raises(SchemaError, match="expected sqlite:///PATH"):
+        open_store(url)
+
+
+def test_a_file_that_is_no_database_is_refused(database: str) -> None:
+    Path(database).write_bytes(b"no database, only text that goes on for a while" * 100)
+    with pytest.raises(SchemaError, match="no SQLite database"):
+        open_store(database)
+
+
+def test_a_place_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="could not be opened"):
+        open_store(str(tmp_path))
+
+
+def test_every_revision_is_named_by_its_number() -> None:
+    folder = files("scalescope_server.migrations").joinpath("versions")
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.startswith("m"))
+    assert [name[:5] for name in names] == [f"m{number:04}" for number in range(1, len(names) + 1)]
