@@ -109,7 +109,9 @@ def _check_columns(record: Steps, columns: dict[str, Rows]) -> None:
 def _measured(record: Sample) -> Measured:
     _check_place(record)
     try:
-        rows, table = indexes(record), unpack(record.table)
+        # The table first: it bounds the number of rows, which a header may give as anything.
+        table = unpack(record.table)
+        rows = indexes(record)
     except (WireError, PackedError) as error:
         raise BadRecord("sample", record.sequence, str(error)) from error
     classes = (table.counts, table.zero, table.inf, table.nan)

@@ -1,0 +1,79 @@
+"""Events and updates as they were stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from scalescope_server.store.engine import Store, open_store
+from scalescope_server.store.records import EventRow, StepRow
+
+from tests.batches import Dictation, batch, hello
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[Store]:
+    opened = open_store(database)
+    yield opened
+    opened.close()
+
+
+def all_events(store: Store, limit: int, **chosen: object) -> tuple[int, list[EventRow]]:
+    found: list[EventRow] = []
+    cursor: str | None = None
+    pages = 0
+    while pages == 0 or cursor is not None:
+        page, cursor = store.reader.events("run", limit=limit, cursor=cursor, **chosen)  # type: ignore[arg-type]
+        found.extend(page)
+        pages += 1
+    return pages, found
+
+
+def test_every_event_comes_once_in_the_order_of_the_steps(store: Store) -> None:
+    say = Dictation()
+    steps = [5, 3, 3, 9, 0, 3, 7]
+    store.writer.append(batch(hello(), *(say.event(step) for step in steps))).result()
+    pages, found = all_events(store, 2)
+    assert (pages, [event.step for event in found]) == (4, sorted(steps))
+    assert len({event.id for event in found}) == len(steps)
+
+
+def test_events_are_chosen_by_kind_and_steps(store: Store) -> None:
+    say = Dictation()
+    records = [say.event(step, "skip" if step % 2 else "growth") for step in range(10)]
+    store.writer.append(batch(hello(), *records)).result()
+    assert [event.step for event in all_events(store, 1, kind="skip", start=3, stop=9)[1]] == [3, 5, 7]
+
+
+def test_an_event_keeps_its_data_and_what_json_cannot_hold_becomes_text(store: Store) -> None:
+    data = '{"scale": Infinity, "next_scale": 1e999, "parameter": "größe", "nonfinite": {"w": 3}, "odd": "\\ud800"}'
+    store.writer.append(batch(hello(rank=1), Dictation().event(4, "skip", data))).result()
+    (event,), _ = store.reader.events("run")
+    expected = {"scale": "inf", "next_scale": "inf", "parameter": "größe", "nonfinite": {"w": 3}, "odd": "?"}
+    assert (event.kind, event.step, event.rank, event.at, event.data) == ("skip", 4, 1, 4.0, expected)
+
+
+def test_the_judge_reads_updates_of_rank_0_beyond_its_watermark_with_their_culprit(store: Store) -> None:
+    say = Dictation()
+    skip = say.event(2, "skip", '{"parameter": "w"}')
+    steps = say.steps(0, 4, skipped={2: 1.0}, scale=[8.0] * 4, growth_tracker=[0, 1, 2, 0])
+    store.writer.append(batch(hello(), skip, steps)).result()
+    other = Dictation()
+    records = (other.event(2, "skip", '{"parameter": "other"}'), other.event(3, "skip", '{"parameter": null}'))
+    store.writer.append(batch(hello(rank=1), *records, other.steps(0, 4))).result()
+    store.writer.append(batch(hello(segment="second"), Dictation().steps(0, 1))).result()
+    assert store.reader.steps_after("run", 1, 10) == [
+        StepRow(2, 0, 8.0, True, 2, "w"),
+        StepRow(3, 0, 8.0, False, 0, None),
+        StepRow(4, 1, None, False, None, None),
+    ]
+    assert [row.step for row in store.reader.steps_after("run", -1, 2)] == [0, 1]
+    assert store.reader.steps_after("run", 4, 2) == []
+    assert store.reader.scaler("run") == {
+        "name": "GradScaler",
+        "enabled": True,
+        "scale": 65536.0,
+        "growth_factor": 2.0,
+        "backoff_factor": 0.5,
+        "growth_interval": 2000,
+    }
