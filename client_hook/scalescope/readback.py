@@ -8,7 +8,15 @@ the link's thread.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
+
+
+class Arrival(Protocol):
+    """Says whether a copy has arrived: a CUDA event."""
+
+    def query(self) -> bool: ...
 
 
 class Reading:
@@ -16,7 +24,7 @@ class Reading:
 
     __slots__ = ("_copied", "_event", "_host")
 
-    def __init__(self, host: torch.Tensor, event: torch.cuda.Event | None, *, copied: bool) -> None:
+    def __init__(self, host: torch.Tensor, event: Arrival | None, *, copied: bool) -> None:
         self._host = host
         self._event = event
         self._copied = copied

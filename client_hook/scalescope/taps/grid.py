@@ -15,13 +15,17 @@ from scalescope.readback import Reading, copied
 
 # Bounds the temporary copies: the largest gradient may be the largest tensor that fits.
 _CHUNK = 1 << 22
-# A value computed in fp16 lies on bf16's coarser grid with probability 1/8: 8 of them, 1 in 16 million.
+_SAMPLE = 4096
+# Where fp16 has 11 significant bits, a value lies on bf16's grid of 8 with probability 1/8; where it has 6 or
+# fewer, a bf16 value lies on fp16's with probability 1/4. Eight different values of one kind settle it.
+_FINER = 2.0**-14
+_COARSER = 2.0**-18
 _ENOUGH = 8
 
 
 @dataclass(frozen=True, slots=True)
 class GridCheck:
-    """A check under way; the four counts of :func:`_counts` come with the reading."""
+    """A check under way. Its reading holds the counts of :func:`_off_grid` and of :func:`_different`."""
 
     reading: Reading
 
@@ -30,7 +34,7 @@ class GridCheck:
 
     def verdict(self) -> str | None:
         """``fp16``, ``bf16`` or ``fp32``; None where the values cannot tell. Only when :meth:`ready`."""
-        nonfinite, nonzero, off_fp16, off_bf16 = self.reading.numbers()
+        nonfinite, nonzero, off_fp16, off_bf16, finer, coarser = self.reading.numbers()
         if nonfinite or not nonzero:
             return None
         if off_fp16 and off_bf16:
@@ -39,8 +43,10 @@ class GridCheck:
             return "bf16"
         if off_bf16:
             return "fp16"
-        # On both grids: bf16's values in fp16's range are on fp16's grid as well, but not the other way round.
-        return "bf16" if nonzero >= _ENOUGH else None
+        # On both grids.
+        if (finer >= _ENOUGH) is (coarser >= _ENOUGH):
+            return None
+        return "bf16" if finer >= _ENOUGH else "fp16"
 
 
 @torch.no_grad()
@@ -51,13 +57,22 @@ def check_grid(gradient: torch.Tensor) -> GridCheck:
         values = values._values()  # noqa: SLF001 - values() wants a coalesced tensor, and adding could leave the grid
     flat = values.reshape(-1)
     if not flat.numel():
-        return GridCheck(copied(torch.zeros(4, dtype=torch.int64)))
-    return GridCheck(copied(torch.stack([_counts(part) for part in flat.split(_CHUNK)]).sum(dim=0)))
+        return GridCheck(copied(torch.zeros(6, dtype=torch.int64)))
+    off = torch.stack([_off_grid(part) for part in flat.split(_CHUNK)]).sum(dim=0)
+    return GridCheck(copied(torch.cat([off, _different(flat)])))
 
 
-def _counts(values: torch.Tensor) -> torch.Tensor:
+def _off_grid(values: torch.Tensor) -> torch.Tensor:
     """int64 [4]: non-finite values, non-zero ones, and those off the fp16 and the bf16 grid."""
     nonfinite = (values - values).isnan()
     off_fp16 = values.half().float() != values
     off_bf16 = values.bfloat16().float() != values
     return torch.stack([torch.count_nonzero(found) for found in (nonfinite, values, off_fp16, off_bf16)])
+
+
+def _different(values: torch.Tensor) -> torch.Tensor:
+    """int64 [2]: different magnitudes, in a strided sample, where fp16's grid is the finer and the coarser one."""
+    magnitudes = values[:: len(values) // _SAMPLE + 1].abs().sort().values
+    fresh = torch.diff(magnitudes, prepend=magnitudes.new_zeros(1)) != 0
+    kinds = (fresh & (magnitudes >= _FINER), fresh & (magnitudes < _COARSER))
+    return torch.stack([torch.count_nonzero(kind) for kind in kinds])

@@ -1,0 +1,42 @@
+"""Numbers in tensors: read at once on the CPU, as they stood when asked for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from scalescope.readback import Reading, at_hand, copied, number, read_later, ready
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.int32, torch.bool])
+def test_a_number_on_the_cpu_is_itself(dtype: torch.dtype) -> None:
+    value = read_later(torch.ones(1, 1, dtype=dtype))
+    assert ready(value)
+    assert (value, number(value), at_hand(value)) == (1.0, 1.0, 1.0)
+
+
+def test_a_copy_keeps_what_stood_there() -> None:
+    tensor = torch.tensor([1.0, 2.0])
+    reading = copied(tensor)
+    tensor.zero_()
+    assert reading.ready()
+    assert reading.numbers() == [1.0, 2.0]
+
+
+def test_a_value_that_is_only_on_the_device_is_not_at_hand() -> None:
+    reading = Reading(torch.tensor(3.0), None, copied=False)
+    assert at_hand(reading) is None
+    assert ready(reading)
+    assert number(reading) == 3.0
+
+
+class Never:
+    """The event of a copy that does not arrive."""
+
+    def query(self) -> bool:
+        return False
+
+
+def test_a_reading_waits_for_its_event_without_waiting_itself() -> None:
+    reading = Reading(torch.tensor(3.0), Never(), copied=True)
+    assert not ready(reading)
+    assert at_hand(reading) is None

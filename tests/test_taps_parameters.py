@@ -1,0 +1,97 @@
+"""Parameters are known by the author's names, once each, and by the same index throughout."""
+
+from __future__ import annotations
+
+import gc
+
+import torch
+from scalescope.taps.parameters import Parameters
+from torch import nn
+
+
+def names(parameters: Parameters) -> list[str]:
+    return [entry.name for entry in parameters.layout("unknown", []).parameters]
+
+
+def sgd(*models: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD([p for model in models for p in model.parameters()], lr=0.1)
+
+
+def compiled(model: nn.Module) -> nn.Module:
+    found = torch.compile(model, backend="aot_eager")
+    assert isinstance(found, nn.Module)
+    return found
+
+
+def test_names_are_in_forward_order_with_module_shape_and_own_format() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1).bfloat16())
+    found = Parameters([model], [sgd(model)]).layout("unknown", []).parameters
+    assert [(p.name, p.module, p.shape, p.dtype, p.numel, p.compute_format) for p in found] == [
+        ("0.weight", "0", [2, 3], "float32", 6, None),
+        ("0.bias", "0", [2], "float32", 2, None),
+        ("1.weight", "1", [1, 2], "bfloat16", 2, "bf16"),
+        ("1.bias", "1", [1], "bfloat16", 1, "bf16"),
+    ]
+
+
+def test_a_shared_parameter_appears_once_and_a_frozen_one_not_at_all() -> None:
+    model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False), nn.Linear(2, 2))
+    model[1].weight = model[0].weight
+    model[2].bias.requires_grad_(False)
+    assert names(Parameters([model], [sgd(model)])) == ["0.weight", "2.weight"]
+
+
+def test_wrappers_leave_no_trace_in_names() -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    expected = ["0.weight", "0.bias"]
+    inside = nn.Sequential(compiled(model[0]))
+    for one in (nn.DataParallel(model), compiled(model), nn.DataParallel(compiled(model)), inside):
+        assert names(Parameters([one], [sgd(model)])) == expected
+
+
+def test_a_module_that_is_named_like_a_wrapper_keeps_its_name() -> None:
+    model = nn.ModuleDict({"module": nn.Linear(1, 1, bias=False)})
+    assert names(Parameters([model], [sgd(model)])) == ["module.weight"]
+
+
+def test_several_models_are_told_apart_by_class_then_by_number() -> None:
+    models = [nn.Linear(1, 1, bias=False), nn.Sequential(nn.Linear(1, 1, bias=False)), nn.Linear(1, 1, bias=False)]
+    assert names(Parameters(models, [sgd(*models)])) == ["Linear0.weight", "Sequential.0.weight", "Linear1.weight"]
+
+
+def test_what_the_optimizer_holds_beyond_the_models_comes_last() -> None:
+    model = nn.Linear(1, 1)
+    optimizer = sgd(model)
+    parameters = Parameters([model], [optimizer])
+    extra = nn.Parameter(torch.ones(2))
+    optimizer.add_param_group({"params": [extra]})
+    parameters.extend([optimizer])
+    parameters.extend([optimizer])
+    assert names(parameters) == ["weight", "bias", "optimizer0.1.0"]
+    assert parameters.index(extra) == 2
+
+
+def test_a_parameter_that_is_unfrozen_later_is_added_under_its_name() -> None:
+    model = nn.Linear(1, 1)
+    model.weight.requires_grad_(False)
+    optimizer = sgd(model)
+    parameters = Parameters([model], [optimizer])
+    model.weight.requires_grad_(True)
+    parameters.extend([optimizer])
+    assert names(parameters) == ["bias", "weight"]
+
+
+def test_models_and_parameters_are_not_kept_alive() -> None:
+    model = nn.Linear(1, 1)
+    parameters = Parameters([model], [sgd(model)])
+    del model
+    gc.collect()
+    assert [reference() for reference in parameters.tensors] == [None, None]
+    assert names(parameters) == ["weight", "bias"]
+
+
+def test_a_module_inside_that_is_compiled_makes_the_model_compiled() -> None:
+    model = nn.Sequential(nn.Linear(1, 1))
+    assert not Parameters([model], [sgd(model)]).compiled
+    model[0].compile(backend="aot_eager")
+    assert Parameters([model], [sgd(model)]).compiled
