@@ -54,13 +54,10 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Served:
-    """A running server. ``store`` is the one it uses; ``stop`` asks it to stop."""
+class Address:
+    """A server that listens on a port of this machine."""
 
-    settings: Settings
-    store: Store
     port: int
-    stop: Callable[[], None]
 
     @property
     def url(self) -> str:
@@ -112,6 +109,15 @@ class Served:
             page = Page(socket)
             assert page.next()["type"] == "hello"
             yield page
+
+
+@dataclass(frozen=True)
+class Served(Address):
+    """A server of this process. ``store`` is the one it uses; ``stop`` asks it to stop."""
+
+    settings: Settings
+    store: Store
+    stop: Callable[[], None]
 
 
 @dataclass
@@ -175,7 +181,7 @@ def serving(database: str, *, clock: Callable[[], float] = time.time, **settings
         server.should_exit = True
 
     try:
-        yield Served(chosen, store, listening.getsockname()[1], stop)
+        yield Served(listening.getsockname()[1], chosen, store, stop)
     finally:
         stop()
         thread.join(DEADLINE_S)

@@ -46,7 +46,7 @@ def test_the_server_answers_below_its_prefix_whether_or_not_the_proxy_strips_it(
         assert 'data-root="/scope"' in served.get("/scope/").body.decode()
 
 
-def test_a_locked_database_delays_neither_health_nor_the_acknowledgement_of_nothing(served: Served) -> None:
+def test_a_locked_database_delays_neither_health_nor_reads(served: Served) -> None:
     with (
         closing(sqlite3.connect(served.settings.database, isolation_level=None)) as other,
         served.trainer(hello()) as trainer,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import struct
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 
@@ -11,7 +13,7 @@ import pytest
 import zstandard
 from scalescope.packing import PackedHistograms
 from scalescope.wire import MAX_FRAME_BYTES, Ack, Heartbeat, Record, Refused, Welcome
-from scalescope_server.ingest import Trainers
+from scalescope_server.ingest import MAX_GATHERED_BYTES, Gathering, Trainers
 from scalescope_server.store.records import RunId
 from websockets.exceptions import ConnectionClosed
 
@@ -143,16 +145,20 @@ def test_a_zstd_bomb_is_refused_and_what_came_before_it_is_kept(served: Served, 
     assert served.get("/healthz").status == 200
 
 
-def test_a_frame_above_the_limit_closes_the_connection(served: Served) -> None:
-    def overdo(trainer: Trainer) -> None:
-        # The server may close while this is still being sent.
-        trainer.socket.send(bytes(MAX_FRAME_BYTES + 1))
-        trainer.received()
-
-    with served.trainer(hello()) as trainer, pytest.raises(ConnectionClosed) as caught:
-        overdo(trainer)
+def test_a_frame_above_the_limit_is_refused_by_its_stated_size(served: Served) -> None:
+    with served.trainer(hello()) as trainer:
+        # The head of a masked binary frame, and nothing of its content.
+        trainer.socket.socket.sendall(b"\x82\xff" + struct.pack(">Q", MAX_FRAME_BYTES + 1) + bytes(4))
+        with pytest.raises(ConnectionClosed) as caught:
+            trainer.received()
     assert caught.value.rcvd is not None
     assert caught.value.rcvd.code == 1009
+
+
+def test_a_frame_at_the_limit_is_read(served: Served) -> None:
+    with served.trainer(hello()) as trainer:
+        trainer.socket.send(bytes(MAX_FRAME_BYTES))
+        assert refusal(trainer).code == "malformed"
 
 
 def test_the_later_of_two_connections_of_one_rank_wins(served: Served) -> None:
@@ -174,3 +180,19 @@ def test_a_rank_that_left_does_not_take_its_successors_place_away() -> None:
     trainers.leave(rank, first)
     third = trainers.enter(rank)
     assert (first.is_set(), second.is_set(), third.is_set()) == (True, True, False)
+
+
+async def test_what_has_gathered_is_taken_whole_and_adding_waits_above_the_bound() -> None:
+    gathering = Gathering()
+    await gathering.add(steps(0, 0), 10)
+    await gathering.add(steps(1, 1), MAX_GATHERED_BYTES)
+    waiting = asyncio.create_task(gathering.add(steps(2, 2), 1))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    records, size = await gathering.take()
+    assert ([record.sequence for record in records], size) == ([0, 1], MAX_GATHERED_BYTES + 10)
+    await waiting
+    await gathering.end()
+    assert [record.sequence for record in (await gathering.take())[0]] == [2]
+    assert await gathering.take() == ((), 0)

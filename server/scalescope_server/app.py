@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -25,12 +26,14 @@ from scalescope_server.errors import InvalidError, ServerError, from_store
 from scalescope_server.judge import Judge
 from scalescope_server.live import Hub
 from scalescope_server.metrics import Metrics
-from scalescope_server.openapi import describe
+from scalescope_server.openapi import describe, errors
 from scalescope_server.rooms import ReadingRoom, Rooms
 from scalescope_server.settings import Settings
 from scalescope_server.store.engine import Store
 from scalescope_server.store.errors import StoreError
 from scalescope_server.store.records import RunId, RunSummary
+
+logger = logging.getLogger("scalescope.server")
 
 # Open sockets are told to go and given this long; what was received is committed within it.
 STOP_WITHIN_S = 5
@@ -62,6 +65,7 @@ def create_app(settings: Settings, store: Store, *, clock: Callable[[], float] =
         docs_url=None,  # Both pages of FastAPI load their scripts from elsewhere.
         redoc_url=None,
         redirect_slashes=False,
+        responses=errors(),
         middleware=[
             Middleware(RootPath, settings.root_path),
             Middleware(SecurityHeaders),
@@ -113,6 +117,7 @@ async def open_rooms(settings: Settings, store: Store, clock: Callable[[], float
     hub = Hub(latest, silent_after_s=settings.silent_after_s, clock=clock)
     judge = Judge(store, hub)
     telling = asyncio.create_task(hub.run())
+    telling.add_done_callback(_tell_failure)
     judge.start()
     try:
         yield Rooms(settings, store, hub, judge, reading, Metrics(), clock)
@@ -123,6 +128,11 @@ async def open_rooms(settings: Settings, store: Store, clock: Callable[[], float
         await asyncio.to_thread(judge.stop)
         await asyncio.to_thread(store.close)
         reading.close()
+
+
+def _tell_failure(telling: asyncio.Task[None]) -> None:
+    if not telling.cancelled() and (error := telling.exception()) is not None:
+        logger.error("pages get no news any more: restart the server", exc_info=error)
 
 
 async def _told(_: Request, error: Exception) -> Response:

@@ -22,14 +22,16 @@ from scalescope.wire import Heartbeat, Hello, Record, RefusalCode, Refused, enco
 from scalescope_server.auth import authorized
 from scalescope_server.flow import accept
 from scalescope_server.rooms import Rooms, rooms_of
-from scalescope_server.store.errors import BadRecord, StoreError
-from scalescope_server.store.records import Batch, RunId
+from scalescope_server.store.errors import BadRecord, Busy, StoreError
+from scalescope_server.store.records import Batch, Receipt, RunId
 from scalescope_server.tasks import first_to_end
 
 # A trainer of ours never has more than one window on its way, so only others are ever made to wait.
 MAX_GATHERED_BYTES = 2 * WINDOW_BYTES
 MAX_CONNECTIONS = 4096
 SEND_WITHIN_S = 30.0
+BUSY_WAIT_S = 0.05
+BUSY_TRIES = 100
 
 POLICY_VIOLATION = 1008
 TRY_AGAIN_LATER = 1013
@@ -162,7 +164,7 @@ class Conversation:
 
     async def _store(self, batch: Batch) -> None:
         try:
-            receipt = await accept(self._rooms, batch)
+            receipt = await self._accepted(batch)
         except BadRecord as error:
             good = tuple(r for r in batch.records if error.sequence is not None and r.sequence < error.sequence)
             if good:
@@ -171,6 +173,14 @@ class Conversation:
         # A trainer that left does not need to know; the rest of what it sent is stored all the same.
         with suppress(WebSocketDisconnect):
             await _send(self._socket, ack(receipt.durable))
+
+    async def _accepted(self, batch: Batch) -> Receipt:
+        """Accept ``batch``, in a while when the writer's line is full: meanwhile nothing more is read."""
+        for _ in range(BUSY_TRIES):
+            with suppress(Busy):
+                return await accept(self._rooms, batch)
+            await asyncio.sleep(BUSY_WAIT_S)
+        return await accept(self._rooms, batch)
 
     def _note(self, hello: Hello, heartbeat: Heartbeat) -> None:
         now = self._rooms.clock()

@@ -107,7 +107,7 @@ def runs_table(runs: Sequence[RunLine]) -> str:
 
 def findings_text(findings: Sequence[FindingRow]) -> str:
     """A paragraph a finding: what, where, and what to do."""
-    return "\n".join(_finding_text(finding) for finding in findings)
+    return "\n\n".join(_finding_text(finding) for finding in findings)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -121,7 +121,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _finding_text(finding: FindingRow) -> str:
     where = f"steps {finding.first_step} to {'now' if finding.last_step is None else finding.last_step}"
     lines = [f"{finding.severity.upper()} {finding.code} ({where})", f"  {finding.sentence}", f"  {finding.advice}"]
-    return "\n".join(_printable(line) for line in lines if line.strip()) + "\n"
+    return "\n".join(_printable(line) for line in lines if line.strip())
 
 
 def _printable(text: str) -> str:

@@ -17,9 +17,14 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 def answers(shape: type[Struct], text: str) -> Responses:
-    """A route's ``responses=``: ``shape`` when it succeeds, :class:`ErrorAnswer` otherwise."""
+    """A route's ``responses=``: what it answers when it succeeds."""
+    return {200: _content(shape, text)}
+
+
+def errors() -> Responses:
+    """The application's ``responses=``, for every route."""
     error = _content(ErrorAnswer, "What went wrong.")
-    return {200: _content(shape, text), 404: error, 422: error, "default": error}
+    return {422: error, "default": error}
 
 
 def describe(app: FastAPI) -> None:
