@@ -83,13 +83,13 @@ def draw_layers(reader: Reader, run: RunId, wanted: Wanted, measure: MeasureName
     matching = [p for p in detail.parameters if match.casefold() in p.name.casefold()]
     shown = matching[:MAX_ROWS]
     grid, _ = sampled_grid(reader, run, wanted, shown, detail.every)
-    drawn = layers_chart(measure, grid, shown, len(matching), wanted.look)
+    chart, rows = layers_chart(measure, grid, shown, len(matching), wanted.look)
     return LayersAnswer(
         step=_last_step(detail),
         measures=[Named(name, plan.title) for name, plan in MEASURES.items()],
         total=len(matching),
-        chart=drawn.chart,
-        rows=[LayerRow(*row) for row in drawn.rows],
+        chart=chart,
+        rows=[LayerRow(*row) for row in rows],
     )
 
 

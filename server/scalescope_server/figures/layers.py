@@ -44,25 +44,21 @@ MEASURES: dict[MeasureName, MeasurePlan] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LayersAnswer:
-    """The chart, and its rows for the table and the links: name, latest and highest value."""
-
-    chart: Chart
-    rows: list[tuple[str, float | None, float | None]]
+# Name, latest and highest value of a parameter.
+Row = tuple[str, float | None, float | None]
 
 
 def layers_chart(
     measure: MeasureName, grid: Grid, parameters: Sequence[ParameterRow], total: int, look: Look
-) -> LayersAnswer:
-    """``measure`` of each of ``parameters`` (the rows of the grid's tables, forward order) over time.
+) -> tuple[Chart, list[Row]]:
+    """``measure`` of each of ``parameters`` (the rows of the grid's tables, forward order) over time, and its rows.
 
     ``total`` is how many parameters match; the chart says so when it shows fewer.
     """
     plan = MEASURES[measure]
     values = _values(measure, grid, parameters)
     if not values.size or np.isnan(values).all():
-        return LayersAnswer(_missing(measure, plan, look), [])
+        return _missing(measure, plan, look), []
     last = int(max(b.step for column in grid.columns for b in column))
     chart = Chart(
         name=measure,
@@ -73,7 +69,7 @@ def layers_chart(
         missing=None,
         figure=_figure(plan, values, grid, [p.name for p in parameters], look),
     )
-    return LayersAnswer(chart, _rows(values, parameters))
+    return chart, _rows(values, parameters)
 
 
 def _values(measure: MeasureName, grid: Grid, parameters: Sequence[ParameterRow]) -> NDArray[np.float64]:
@@ -165,9 +161,7 @@ def _colour_bar(plan: MeasurePlan, z: NDArray[np.float64], look: Look) -> Json:
     return bar | {"tickprefix": "2^", "tickformat": ".0f"}
 
 
-def _rows(
-    values: NDArray[np.float64], parameters: Sequence[ParameterRow]
-) -> list[tuple[str, float | None, float | None]]:
+def _rows(values: NDArray[np.float64], parameters: Sequence[ParameterRow]) -> list[Row]:
     found = []
     for parameter, row in zip(parameters, values, strict=True):
         known = numbers(row[~np.isnan(row)], 4)

@@ -43,9 +43,15 @@ def marks(events: Sequence[EventRow], series: Mapping[str, Series], bucket: int)
 
 
 def power(scale: float) -> str:
-    """A scale as people say it, in Plotly's markup: 2<sup>16</sup>, or its digits."""
-    exponent = math.log2(scale)
-    return log2_label(exponent) if exponent.is_integer() else f"{scale:,.6g}"
+    """A scale as people say it, as plain text: "2^16", or its digits where it is no power of two."""
+    exponent = math.log2(scale) if scale > 0 and math.isfinite(scale) else math.nan
+    return f"2^{exponent:.0f}" if exponent.is_integer() else f"{scale:,.6g}"
+
+
+def _raised(scale: float) -> str:
+    """The same in Plotly's markup."""
+    base, caret, exponent = power(scale).partition("^")
+    return f"{base}<sup>{exponent}</sup>" if caret else base
 
 
 def _folded_skips(series: Mapping[str, Series], bucket: int) -> list[Mark]:
@@ -85,7 +91,7 @@ def _mark(event: EventRow) -> Mark | None:
 
 
 def _sentence(event: EventRow, scale: float, target: float) -> str:
-    change = f"{power(scale)} → {power(target)}" if target != scale else power(scale)
+    change = f"{_raised(scale)} → {_raised(target)}" if target != scale else _raised(scale)
     if event.kind != "skip":
         return f"{_WORDS[event.kind]} {change}"
     culprit = event.data.get("parameter")

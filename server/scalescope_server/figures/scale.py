@@ -217,7 +217,7 @@ def _summary(scale: Series, skipped: Series | None) -> str:
     found = bounds(np.concatenate([scale.min, scale.max]))
     if found is None:
         return "The loss scale was never finite."
-    low, high = (power(value).replace("<sup>", "^").replace("</sup>", "") for value in found)
+    low, high = map(power, found)
     first, last = int(scale.step[0]), int(scale.step[-1])
     return (
         f"From update {first:,} to {last:,} the loss scale lay between {low} and {high}; {lost:,} updates were skipped."

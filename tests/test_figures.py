@@ -1,0 +1,299 @@
+"""Figures: valid for Plotly, true to what was recorded, and deaf to markup in names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from numpy.typing import NDArray
+from scalescope.numerics.exponents import MIN_EXPONENT, Histograms, flushed, headroom, overflowed
+from scalescope.numerics.formats import FP16
+from scalescope_server.figures.chart import Chart, Look, log2_axis, plain
+from scalescope_server.figures.grid import gridded
+from scalescope_server.figures.layer import layer_chart, readings
+from scalescope_server.figures.layers import MEASURES, layers_chart
+from scalescope_server.figures.marks import MAX_MARKS, marks
+from scalescope_server.figures.palette import DARK, LIGHT, PALETTES, Palette
+from scalescope_server.figures.scale import scale_chart
+from scalescope_server.figures.series import PLANS, Line, Plan, plans_for, series_chart, skip_rate_chart
+from scalescope_server.figures.walls import flush_wall, walls
+from scalescope_server.store.records import EventRow, ParameterRow, SampleBucket, Series
+
+FRONTEND = Path(__file__).parents[1] / "frontend"
+GOLDEN = Path(__file__).parent / "js" / "whatif.json"
+LOOK = Look(DARK)
+HOSTILE = '<img src=x onerror="alert(1)"><a href="javascript:alert(1)">x</a>'
+
+
+def series(values: Sequence[float], *, first: int = 0, bucket: int = 1) -> Series:
+    """One value in each bucket, exact."""
+    given = np.asarray(values, np.float64)
+    finite = np.isfinite(given)
+    clean = np.where(finite, given, np.nan)
+    step = first + bucket * np.arange(len(given), dtype=np.int64)
+    nan, inf = np.isnan(given).astype(np.int64), np.isinf(given).astype(np.int64)
+    return Series(step, finite.astype(np.int64), clean, clean, clean, clean, nan, inf)
+
+
+def parameter(name: str, index: int = 0, compute_format: str | None = "fp16") -> ParameterRow:
+    return ParameterRow(
+        name=name,
+        module=name.rpartition(".")[0],
+        shape=[4],
+        dtype="float32",
+        numel=4,
+        compute_format=compute_format,
+        index=index,
+        backward=None,
+    )
+
+
+def table(*rows: Sequence[float]) -> Histograms:
+    """The histograms of these values, one row each."""
+    counted = Histograms.empty(len(rows))
+    for i, row in enumerate(rows):
+        values = np.asarray(row, np.float64)
+        finite = np.isfinite(values) & (values != 0)
+        np.add.at(counted.counts[i], np.floor(np.log2(np.abs(values[finite]))).astype(int) - MIN_EXPONENT, 1)
+        counted.zero[i], counted.inf[i] = (values == 0).sum(), np.isinf(values).sum()
+        counted.nan[i] = np.isnan(values).sum()
+        counted.amax[i] = np.abs(values[finite]).max(initial=0.0)
+        counted.sum_squares[i] = (values[finite] ** 2).sum()
+    return counted
+
+
+def sample(step: int, scale: float | None, *rows: Sequence[float], periodic: bool = True) -> SampleBucket:
+    return SampleBucket(step, scale, periodic, np.ones(len(rows), np.int64), table(*rows))
+
+
+def event(step: int, kind: str, **data: object) -> EventRow:
+    return EventRow(id=step, kind=kind, step=step, rank=0, at=0.0, data=data)
+
+
+def check(chart: Chart) -> go.Figure:
+    """The figure as Plotly's own schema takes it, after a round trip through JSON."""
+    return go.Figure(json.loads(msgspec.json.encode(chart.figure)))
+
+
+def trace(chart: Chart, name: str) -> dict[str, object]:
+    data = chart.figure["data"]
+    assert isinstance(data, list)
+    return next(found for found in data if found["name"] == name)
+
+
+@pytest.mark.parametrize("palette", PALETTES.values(), ids=PALETTES)
+@pytest.mark.parametrize("compact", [False, True])
+def test_every_figure_is_valid_for_plotly(palette: Palette, compact: bool) -> None:
+    look = Look(palette, compact)
+    scale = {"scale": series([4.0, 8.0]), "skipped": series([0, 1]), "amax": series([1e3, 2e3])}
+    events = [event(1, "skip", scale=8.0, next_scale=4.0, parameter="a"), event(0, "growth", scale=4.0, next_scale=8.0)]
+    grid = gridded([sample(0, 4.0, [1.0, 0.0], [2.0, np.inf])], 10)
+    parameters = [parameter("a.weight"), parameter("b.weight", 1)]
+    check(scale_chart(scale, 1, events, [walls(sample(0, 4.0, [1.0]))], look))
+    check(scale_chart({key: series([1.0, 2.0], bucket=8) for key in scale}, 8, events, [], look))
+    check(skip_rate_chart(series([0, 1, 0]), 1, look))
+    for plan in PLANS:
+        check(series_chart(plan, {line.series: series([0.1, np.nan, np.inf]) for line in plan.lines}, 1, look))
+        check(series_chart(plan, {line.series: series([]) for line in plan.lines}, 8, look))
+    for measure in MEASURES:
+        check(layers_chart(measure, grid, parameters, 2, look)[0])
+    check(layer_chart(parameters[0], gridded([sample(3, 2.0**16, [1.0, 0.0, 3e-9])], 10), look))
+
+
+def test_no_figure_uses_what_the_content_policy_forbids() -> None:
+    scale = scale_chart({"scale": series([4.0, 8.0])}, 1, [], [], LOOK)
+    text = msgspec.json.encode(scale.figure).decode()
+    assert "scattergl" not in text
+    assert '"shapes"' not in text
+
+
+def test_a_doubling_and_a_skip_are_marks_and_the_skip_names_its_culprit() -> None:
+    events = [
+        event(5, "growth", scale=4.0, next_scale=8.0),
+        event(6, "skip", scale=8.0, next_scale=4.0, parameter="head.weight"),
+        event(6, "backoff", scale=8.0, next_scale=4.0),
+    ]
+    found = marks(events, {"scale": series([4.0] * 8)}, 1)
+    assert [(mark.step, mark.kind, mark.y) for mark in found] == [(5, "growth", 3.0), (6, "skip", 3.0)]
+    assert "first non-finite: head.weight" in found[1].text
+
+
+def test_too_many_marks_are_folded_and_every_skip_still_counts() -> None:
+    events = [event(step, "skip", scale=8.0, next_scale=8.0) for step in range(MAX_MARKS + 1)]
+    skipped = series([3.0, 0.0, 5.0], bucket=8)
+    found = marks(events, {"scale": series([8.0] * 3, bucket=8), "skipped": skipped}, 8)
+    skips = [mark for mark in found if mark.kind == "skip"]
+    assert [mark.step for mark in skips] == [0, 16]
+    assert skips[1].text == "5 skipped in updates 16 to 23"
+
+
+def test_the_overflow_wall_is_where_the_largest_gradient_would_overflow() -> None:
+    chart = scale_chart({"scale": series([1024.0]), "amax": series([65520.0 / 2**20])}, 1, [], [], LOOK)
+    assert trace(chart, "overflow wall")["y"] == [20.0]
+
+
+def test_the_overflow_wall_is_at_most_the_scale_of_a_skipped_update() -> None:
+    given = {"scale": series([2.0**18]), "skipped": series([1]), "amax": series([65520.0 / 2**20])}
+    assert trace(scale_chart(given, 1, [], [], LOOK), "overflow wall")["y"] == [18.0]
+
+
+def test_the_walls_agree_with_real_casts() -> None:
+    values = np.float32(2.0) ** np.linspace(-20, 10, 4001, dtype=np.float32)
+    found = walls(sample(0, 2.0**4, values.tolist()))
+    assert found.overflow is not None
+    assert found.flush is not None
+
+    def at(level: float) -> NDArray[np.float16]:
+        return (values * np.float32(2.0 ** (level - 4))).astype(np.float16)
+
+    with np.errstate(over="ignore"):
+        assert np.isinf(at(found.overflow + 1e-3)).any()
+        assert not np.isinf(at(found.overflow - 1e-2)).any()
+        assert (at(found.flush) == 0).mean() <= 1e-3
+        assert (at(found.flush - 1) == 0).mean() > 1e-3
+
+
+def test_a_tensor_of_zeros_has_no_walls() -> None:
+    assert flush_wall(table([0.0, 0.0]), 16.0) is None
+    assert walls(sample(0, 2.0**16, [0.0])).overflow is None
+
+
+def test_a_run_without_a_scaler_says_so_instead_of_drawing_nothing() -> None:
+    chart = scale_chart({"scale": series([])}, 1, [], [], LOOK)
+    assert chart.missing is not None
+    assert "bf16" in chart.missing
+
+
+@pytest.mark.parametrize("scale", [0.0, 2.0**-160, np.inf])
+def test_a_broken_scale_is_drawn_as_far_as_it_can_be(scale: float) -> None:
+    check(scale_chart({"scale": series([scale, 2.0])}, 1, [event(0, "skip", scale=scale, next_scale=0.0)], [], LOOK))
+
+
+def test_values_that_are_not_finite_are_marked_and_counted() -> None:
+    chart = series_chart(PLANS[0], {"loss": series([1.0, np.nan, 2.0])}, 1, LOOK)
+    assert trace(chart, "not finite")["x"] == [1]
+    assert "1 values not finite" in chart.summary
+
+
+def test_the_skip_rate_is_that_of_the_last_updates() -> None:
+    chart = skip_rate_chart(series([1.0] * 100 + [0.0] * 100), 1, LOOK)
+    rate = trace(chart, "skipped")["y"]
+    assert isinstance(rate, list)
+    assert (rate[0], rate[99], rate[149], rate[199]) == (1.0, 1.0, 0.5, 0.0)
+
+
+def test_the_users_own_series_get_charts_of_their_own() -> None:
+    names = [plan.name for plan in plans_for(["loss", "scale", "skipped", "applied", "attempted", "accuracy"])]
+    assert names == ["loss", "own:accuracy"]
+
+
+def test_a_bucket_that_no_sample_fell_into_stays_empty() -> None:
+    grid = gridded([sample(0, 1.0, [1.0]), sample(25, 1.0, [1.0])], 10)
+    assert [len(column) for column in grid.columns] == [1, 0, 1]
+    assert grid.centres == [4.5, 14.5, 24.5]
+
+
+def test_samples_at_two_scales_are_shifted_to_the_one_the_column_ends_with() -> None:
+    grid = gridded([sample(0, 4.0, [1.0, 1.0]), sample(1, 8.0, [2.0, 2.0])], 10)
+    heat = trace(layer_chart(parameter("a"), grid, LOOK), "share")
+    y, z = heat["y"], heat["z"]
+    assert isinstance(y, list)
+    assert isinstance(z, list)
+    assert z[y.index(1.5)] == [0.0]
+    assert z[y.index(0.5)] == [None]
+
+
+def test_a_layer_keeps_its_place_in_forward_order_and_a_missing_sample_is_a_gap() -> None:
+    grid = gridded([sample(0, 1.0, [0.0, 1.0], [1.0]), sample(20, 1.0, [0.0, 0.0], [1.0])], 10)
+    chart, rows = layers_chart("zero_share", grid, [parameter("first"), parameter("second", 1)], 2, LOOK)
+    figure = check(chart)
+    assert list(figure.data[0].y) == ["first", "second"]
+    assert [list(row) for row in figure.data[0].z] == [[0.5, None, 1.0], [0.0, None, 0.0]]
+    assert figure.layout.yaxis.autorange == "reversed"
+    assert rows == [("first", 1.0, 1.0), ("second", 0.0, 0.0)]
+
+
+def test_names_of_a_trainer_are_never_markup() -> None:
+    own = Plan(f"own:{HOSTILE}", HOSTILE, (Line(HOSTILE, HOSTILE),))
+    grid = gridded([sample(0, 4.0, [1.0])], 10)
+    skip = event(1, "skip", scale=8.0, next_scale=4.0, parameter=HOSTILE, reason=HOSTILE)
+    charts = [
+        series_chart(own, {HOSTILE: series([1.0, np.nan])}, 1, LOOK),
+        scale_chart({"scale": series([8.0, 4.0])}, 1, [skip], [], LOOK),
+        layers_chart("amax", grid, [parameter(HOSTILE)], 1, LOOK)[0],
+        layer_chart(parameter(HOSTILE), grid, LOOK),
+    ]
+    for chart in charts:
+        figure = dict(chart.figure, layout={**chart.figure["layout"], "meta": None})  # type: ignore[dict-item]
+        assert not re.search(r"<(?!/?(sup|br|extra)>)", json.dumps(figure)), chart.name
+
+
+def test_plain_text_cannot_become_a_template_or_a_second_line() -> None:
+    assert plain("a\nb<b>&") == "a b&lt;b&gt;&amp;"
+    assert plain("x" * 40, 10) == "xxx…xxxxxx"
+
+
+def test_a_log2_axis_labels_powers_of_two_and_round_numbers_when_it_is_narrow() -> None:
+    assert log2_axis(LOOK, -1.0, 17.0)["ticktext"] == [
+        "1",
+        "2<sup>4</sup>",
+        "2<sup>8</sup>",
+        "2<sup>12</sup>",
+        "2<sup>16</sup>",
+    ]
+    assert log2_axis(LOOK, -1.0, 1.2)["ticktext"] == ["0.5", "1", "2"]
+
+
+@pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
+def test_the_style_sheet_has_the_same_colours(palette: Palette) -> None:
+    text = (FRONTEND / "style.css").read_text()
+    block = text.split(':root[data-theme="dark"]')[palette.name == "dark"].split("}")[0]
+    stated = dict(re.findall(r"--(\w+): (#\w{6});", block))
+    names = ("panel", "ink", "quiet", "grid", "nothing", "overflow", "flush", "warning", "good", "accent")
+    assert {name: stated[name] for name in names} == {name: getattr(palette, name) for name in names}
+
+
+@pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("name", ["ink", "quiet", "overflow", "flush", "warning", "good"])
+def test_text_stands_out_from_the_panel(palette: Palette, name: str) -> None:
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    pair = sorted((luminance(getattr(palette, name)), luminance(palette.panel)))
+    assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5
+
+
+def golden() -> list[dict[str, object]]:
+    """Readings and what the server's numerics say of them at several scales."""
+    random = np.random.default_rng(7)
+    cases = []
+    for scale in (1.0, 2.0**10, 3.0):
+        values = np.concatenate([2.0 ** random.uniform(-40, 15.9, 500) * scale, [0.0, 2.0**-25]])
+        bucket = sample(0, scale, values[np.abs(values) < 65520].tolist())
+        for octaves in (-6, 0, 3.5, 16):
+            shift = octaves - float(np.log2(scale))
+            low, high = flushed(bucket.table, FP16, shift)
+            over = overflowed(bucket.table, FP16, shift)
+            nonzero = int(bucket.table.nonzero[0])
+            cases.append(
+                {
+                    "readings": msgspec.to_builtins(readings([bucket])),
+                    "octaves": octaves,
+                    "flush": {"low": int(low[0]) / nonzero, "high": int(high[0]) / nonzero},
+                    "overflow": {"low": int(over[0][0]), "high": int(over[1][0])},
+                    "headroom": headroom(float(bucket.table.amax[0]) * 2.0**shift, FP16),
+                }
+            )
+    return cases
+
+
+def test_the_golden_answers_that_the_page_is_held_to_are_those_of_the_numerics() -> None:
+    assert json.loads(GOLDEN.read_text()) == json.loads(json.dumps(golden()))
