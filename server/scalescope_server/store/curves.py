@@ -73,11 +73,14 @@ def _rolled(
 
 
 def _rolled_series(connection: Connection, of_view: Mapping[str, int], size: int) -> Series:
-    rows = connection.execute(_ROLLED, of_view).all()
-    whole = np.array([(r.bucket * size, r.n, r.nan, r.inf) for r in rows], np.int64).reshape(-1, 4).T
-    real = np.array([(r.min, r.max, r.last, r.sum) for r in rows], np.float64).reshape(-1, 4).T
-    total = np.where((whole[1] > 0) & np.isfinite(real[3]), real[3], np.nan)
-    return Series(whole[0], whole[1], real[0], real[1], real[2], total, whole[2], whole[3])
+    # Null becomes NaN; whole numbers below 2**53 are exact as float64.
+    rows = np.array([tuple(row) for row in connection.execute(_ROLLED, of_view)], np.float64).reshape(-1, 8)
+    bucket, n, low, high, last, total, nan, inf = rows.T
+    total = np.where((n > 0) & np.isfinite(total), total, np.nan)
+    whole = np.int64
+    return Series(
+        bucket.astype(whole) * size, n.astype(whole), low, high, last, total, nan.astype(whole), inf.astype(whole)
+    )
 
 
 def _exact(
@@ -139,7 +142,7 @@ _SCALARS = (
     .order_by(tables.scalar.c.step, tables.scalar.c.segment)
 )
 _ROLLED = (
-    select(tables.rollup)
+    select(*(tables.rollup.c[name] for name in ("bucket", "n", "min", "max", "last", "sum", "nan", "inf")))
     .where(tables.rollup.c.series == bindparam("of_series"), tables.rollup.c.rank == bindparam("of_rank"))
     .where(tables.rollup.c.level == bindparam("of_level"))
     .where(tables.rollup.c.bucket.between(bindparam("start"), bindparam("end")))

@@ -64,6 +64,8 @@ def open_store(url: str, *, clock: Callable[[], float] = time.time, silent_after
         Unavailable: if it cannot be opened or written.
     """
     found = _sqlite_url(url)
+    assert found.database is not None
+    _make_file(Path(found.database))
     writing, reading = _engine(found, begin="BEGIN IMMEDIATE"), _engine(found, begin="BEGIN")
     event.listen(reading, "connect", _only_read)
     try:
@@ -91,8 +93,16 @@ def _sqlite_url(url: str) -> URL:
         raise SchemaError(f"expected sqlite:///PATH or a path as the database, got {url!r}") from error
     if found.get_backend_name() != "sqlite" or not found.database or found.database == ":memory:":
         raise SchemaError(f"expected sqlite:///PATH or a path as the database, got {url!r}")
-    Path(found.database).parent.mkdir(parents=True, exist_ok=True)
     return found
+
+
+def _make_file(path: Path) -> None:
+    """Telemetry is for its owner: what SQLite puts beside the file gets the file's mode."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+    except OSError as error:
+        raise Unavailable(f"the database {path} could not be made: {error.strerror}") from error
 
 
 def _engine(url: URL, *, begin: str) -> Engine:

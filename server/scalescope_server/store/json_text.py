@@ -8,8 +8,13 @@ from typing import Any
 
 
 def dumps(value: object) -> str:
-    """JSON text that can be searched as it is read: letters stay letters."""
-    return json.dumps(value, ensure_ascii=False)
+    """Strict JSON text that can be searched as it is read: letters stay letters."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def plain(value: object) -> Any:  # noqa: ANN401 - JSON is anything
+    """``value`` with every number that is not finite as a text, "nan" or "inf"."""
+    return json.loads(json.dumps(value), parse_constant=_plain_float)
 
 
 def json_object(text: str) -> dict[str, Any]:

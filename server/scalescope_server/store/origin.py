@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, Select, bindparam, func, insert, select,
 
 from scalescope_server.store import tables
 from scalescope_server.store.errors import BadRecord
-from scalescope_server.store.json_text import json_object
+from scalescope_server.store.json_text import json_object, plain
 from scalescope_server.store.upsert import larger
 
 _ranges = msgspec.msgpack.Decoder(tuple[tuple[int, int], ...])
@@ -121,8 +121,8 @@ def _described(hello: Hello) -> dict[str, Any]:
     return {
         "config": config,
         "environment": hello.environment,
-        "scaler": None if hello.scaler is None else msgspec.to_builtins(hello.scaler),
-        "optimizers": msgspec.to_builtins(hello.optimizers),
+        "scaler": plain(msgspec.to_builtins(hello.scaler)),
+        "optimizers": plain(msgspec.to_builtins(hello.optimizers)),
         "every": hello.every,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import as_file, files
 
 from alembic import command
@@ -34,13 +35,18 @@ def upgrade(connection: Connection) -> None:
 
 def is_current(connection: Connection) -> bool:
     """Whether the database is at the revision of this program."""
-    with as_file(files(_MIGRATIONS)) as folder:
-        return revision_of(connection) == ScriptDirectory(str(folder)).get_current_head()
+    return revision_of(connection) == _newest()
 
 
 def revision_of(connection: Connection) -> str | None:
     """The revision the database is at; None before the first."""
     return MigrationContext.configure(connection).get_current_revision()
+
+
+@cache
+def _newest() -> str | None:
+    with as_file(files(_MIGRATIONS)) as folder:
+        return ScriptDirectory(str(folder)).get_current_head()
 
 
 def _check_known(connection: Connection, scripts: ScriptDirectory, found: str | None) -> None:
