@@ -29,8 +29,7 @@ _SIGNS = "23456789abcdefghijkmnpqrstuvwxyz"
 _ID_LENGTH = 12
 # Bounds of the wire.
 _MAX_LISTED = 64
-_MAX_NAME = 512
-_NAME = f"a text of 1 to {_MAX_NAME} characters"
+_NAME = f"a text of 1 to {facts.MAX_NAME} characters"
 _NO_COST = Cost(None, None, 0)
 
 
@@ -251,17 +250,13 @@ def _scaler(given: object) -> GradScaler | None:
 
 
 def _names(project: object, name: object, tags: Sequence[object]) -> Names:
-    if not _is_name(project):
+    if not facts.is_name(project):
         raise SettingError("project", expected=_NAME, got=project)
-    if not (name is None or _is_name(name)):
+    if not (name is None or facts.is_name(name)):
         raise SettingError("name", expected=f"None or {_NAME}", got=name)
-    if isinstance(tags, str) or len(tags) > _MAX_LISTED or not all(map(_is_name, tags)):
+    if isinstance(tags, str) or len(tags) > _MAX_LISTED or not all(map(facts.is_name, tags)):
         raise SettingError("tags", expected=f"at most {_MAX_LISTED} tags, each {_NAME}", got=tags)
     return Names(str(project), None if name is None else str(name), [str(tag) for tag in tags])
-
-
-def _is_name(given: object) -> bool:
-    return isinstance(given, str) and 0 < len(given) <= _MAX_NAME
 
 
 def _kinds(things: Sequence[object]) -> str:

@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch.amp import GradScaler
 
+from scalescope.errors import SettingError
 from scalescope.version import __version__
 from scalescope.wire import OptimizerSettings, ScalerSettings
 
 # wire.Text holds 16,384 characters.
 _MAX_CONFIG = 16_000
 _MAX_TEXT = 1000
+MAX_NAME = 512
 _MAX_SETTINGS = 64
 
 
@@ -73,6 +75,9 @@ def config_text(config: object) -> str:
     """``config`` (a mapping, a dataclass or a namespace) as a JSON object; what does not fit is left out.
 
     Values that JSON does not know are told by their text. The object says how many entries were left out.
+
+    Raises:
+        SettingError: if it is none of these.
     """
     kept: dict[str, object] = {}
     room = _MAX_CONFIG
@@ -85,6 +90,14 @@ def config_text(config: object) -> str:
             break
         kept[name] = plain
     return json.dumps(kept)
+
+
+def is_name(thing: object) -> bool:
+    """Whether ``thing`` is a text that the wire carries as a name: 1 to 512 characters, all of them sendable."""
+    if not isinstance(thing, str) or not 0 < len(thing) <= MAX_NAME:
+        return False
+    # A lone surrogate, as an undecodable file name has it, has no UTF-8.
+    return thing.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in thing)
 
 
 def world() -> tuple[int, int]:
@@ -105,6 +118,8 @@ def _items(config: object) -> dict[str, object]:
         return {}
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    if not isinstance(config, Mapping) and not hasattr(config, "__dict__"):
+        raise SettingError("config", expected="a mapping, a dataclass or a namespace", got=config)
     found = config if isinstance(config, Mapping) else vars(config)
     return {str(name): setting for name, setting in found.items()}
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from scalescope.readback import Value, read_later
+from scalescope.taps.facts import is_name
 
 # The hook and the server make these series themselves.
 RESERVED = frozenset(
@@ -29,7 +30,6 @@ RESERVED = frozenset(
 )
 # The wire carries 1,024 columns, the hook's own included.
 MAX_NAMES = 1000
-_MAX_NAME = 512
 
 logger = logging.getLogger("scalescope")
 
@@ -56,7 +56,7 @@ class Intake:
     def _fits(self, name: str) -> bool:
         if name in self._names:
             return True
-        fits = 0 < len(name) <= _MAX_NAME and name not in RESERVED and len(self._names) < MAX_NAMES
+        fits = is_name(name) and name not in RESERVED and len(self._names) < MAX_NAMES
         if fits:
             self._names.add(name)
         return fits

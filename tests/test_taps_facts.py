@@ -1,0 +1,83 @@
+"""What the greeting tells: settings as numbers and flags, a configuration that always is JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from argparse import Namespace
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scalescope.errors import SettingError
+from scalescope.taps import facts
+from scalescope.wire import OptimizerSettings, ScalerSettings
+from torch import nn
+
+
+def test_the_environment_names_what_decides_the_arithmetic() -> None:
+    found = facts.environment()
+    assert {"python", "torch", "platform", "hostname", "devices", "scalescope"} <= found.keys()
+    assert found["float32_matmul_precision"] == "highest"
+
+
+def test_an_optimizer_tells_numbers_and_flags_apart() -> None:
+    optimizer = torch.optim.AdamW(nn.Linear(2, 2).parameters(), lr=torch.tensor(0.5), eps=1e-6, fused=True)
+    settings = facts.optimizer_settings(optimizer)
+    assert settings.name == "AdamW"
+    assert settings.values == {"lr": 0.5, "beta1": 0.9, "beta2": 0.999, "eps": 1e-6, "weight_decay": 0.01}
+    assert settings.flags["fused"] is True
+    assert "foreach" not in settings.flags
+    assert msgspec.convert(msgspec.to_builtins(settings), OptimizerSettings) == settings
+
+
+def test_a_scaler_tells_its_settings_before_its_first_use() -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=128.0, growth_interval=7)
+    assert facts.scaler_settings(scaler) == ScalerSettings(
+        name="GradScaler", enabled=True, scale=128.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=7
+    )
+
+
+@dataclass
+class Config:
+    width: int = 8
+    rate: float = math.nan
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (None, {}),
+        ({"a": 1, "b": {"c": [True, None, "x"]}}, {"a": 1, "b": {"c": [True, None, "x"]}}),
+        (Config(), {"width": 8, "rate": "nan"}),
+        (Namespace(lr=0.1, dtype=torch.float16), {"lr": 0.1, "dtype": "torch.float16"}),
+        ({1: (2, 3), "set": {4}}, {"1": [2, 3], "set": "{4}"}),
+    ],
+)
+def test_a_configuration_of_any_kind_is_a_json_object(config: object, expected: object) -> None:
+    assert json.loads(facts.config_text(config)) == expected
+
+
+def test_a_configuration_that_is_too_large_says_what_it_left_out() -> None:
+    text = facts.config_text({"small": 1, "large": "x" * 20_000, "other": 2})
+    assert len(text) <= 16_384
+    assert json.loads(text) == {"small": 1, "...": "2 entries left out"}
+
+
+@given(st.dictionaries(st.text(), st.floats() | st.text() | st.integers() | st.binary()))
+def test_any_configuration_fits_and_parses(config: dict[str, object]) -> None:
+    text = facts.config_text(config)
+    assert len(text) <= 16_384
+    json.loads(text, parse_constant=pytest.fail)
+
+
+def test_a_configuration_that_has_no_entries_is_refused() -> None:
+    with pytest.raises(SettingError, match="config"):
+        facts.config_text(3)
+
+
+def test_outside_distributed_training_there_is_one_rank() -> None:
+    assert facts.world() == (0, 1)

@@ -1,0 +1,103 @@
+"""The end of the process is heard once, whatever ends it, and not in a forked child."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from scalescope.taps.process import ProcessTap, crash_text
+from scalescope.wire import ByeReason
+
+PRELUDE = """
+import os, sys
+from scalescope.taps.process import ProcessTap
+def heard(reason, detail):
+    print(reason, detail.strip().rpartition(chr(10))[2], flush=True)
+"""
+
+
+def run(program: str) -> tuple[int, list[str], str]:
+    """Exit code, the lines that were heard, and standard error."""
+    done = subprocess.run([sys.executable, "-c", PRELUDE + program], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout.splitlines(), done.stderr
+
+
+def test_an_ordinary_end_is_finished() -> None:
+    assert run("tap = ProcessTap(heard)") == (0, ["finished "], "")
+
+
+def test_an_exception_is_told_first_to_the_user_and_then_to_the_scope() -> None:
+    code, heard, error = run(
+        "def heard(reason, detail):\n"
+        "    print(reason, detail.strip().rpartition(chr(10))[2])\n"
+        "    tap.remove()\n"
+        "    print('heard', file=sys.stderr)\n"
+        "tap = ProcessTap(heard)\n"
+        "raise RuntimeError('out of memory')"
+    )
+    assert code == 1
+    assert heard == ["crashed RuntimeError: out of memory"]
+    assert error.splitlines()[-2:] == ["RuntimeError: out of memory", "heard"]
+
+
+def test_the_previous_hook_is_still_called() -> None:
+    _, heard, error = run(
+        "sys.excepthook = lambda *error: print('the users hook', flush=True)\n"
+        "tap = ProcessTap(lambda *told: (heard(*told), tap.remove()))\n"
+        "raise ValueError('bad')"
+    )
+    assert heard == ["the users hook", "crashed ValueError: bad"]
+    assert error == ""
+
+
+def test_a_removed_tap_hears_nothing() -> None:
+    assert run("tap = ProcessTap(heard); tap.remove(); tap.remove(); sys.exit(3)") == (3, [], "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no fork")
+def test_a_forked_child_does_not_count_as_the_end() -> None:
+    program = """
+tap = ProcessTap(lambda *told: (heard(os.getpid() == parent, ''), tap.remove()))
+parent = os.getpid()
+child = os.fork()
+if not child:
+    raise SystemExit(0)
+os.waitpid(child, 0)
+child = os.fork()
+if not child:
+    raise RuntimeError("in the child")
+os.waitpid(child, 0)
+"""
+    code, heard, _ = run(program)
+    assert (code, heard) == (0, ["True "])
+
+
+def test_a_hook_that_was_put_over_ours_stays() -> None:
+    heard: list[tuple[ByeReason, str]] = []
+    before = sys.excepthook
+    try:
+        tap = ProcessTap(lambda reason, detail: heard.append((reason, detail)))
+        ours = sys.excepthook
+
+        def over(*error: object) -> None:
+            ours(*error)  # type: ignore[arg-type]
+
+        sys.excepthook = over
+        tap.remove()
+        assert sys.excepthook is over
+    finally:
+        sys.excepthook = before
+
+
+def test_a_long_traceback_keeps_its_end() -> None:
+    def deep(levels: int) -> None:
+        if levels:
+            deep(levels - 1)
+        raise ValueError("x" * 20_000 + "the end")
+
+    with pytest.raises(ValueError, match="the end") as caught:
+        deep(3)
+    text = crash_text(caught.value)
+    assert len(text) <= 16_000
+    assert text.endswith("the end\n")
