@@ -132,8 +132,9 @@ def _add_missing(subparsers: Subparsers, message: str) -> None:
         raise CommandError(message)
 
     for name, text in _SERVER_COMMANDS.items():
-        parser = subparsers.add_parser(name, help=f"{text} (needs the server extra)", add_help=False)
-        parser.add_argument("rest", nargs=argparse.REMAINDER)
+        # No character begins an option here: whatever follows the name is taken, and answered alike.
+        parser = subparsers.add_parser(name, help=f"{text} (needs the server extra)", add_help=False, prefix_chars="\0")
+        parser.add_argument("rest", nargs="*")
         parser.set_defaults(handler=tell)
 
 
