@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from scalescope_server.app import open_rooms
 from scalescope_server.flow import accept
-from scalescope_server.live import News
+from scalescope_server.news import News
 from scalescope_server.rooms import Rooms
 from scalescope_server.settings import Settings
 from scalescope_server.store.engine import open_store

@@ -13,7 +13,8 @@ import pytest
 import zstandard
 from scalescope.packing import PackedHistograms
 from scalescope.wire import MAX_FRAME_BYTES, Ack, Heartbeat, Record, Refused, Welcome
-from scalescope_server.ingest import MAX_GATHERED_BYTES, Gathering, Trainers
+from scalescope_server.gathering import MAX_GATHERED_BYTES, Gathering
+from scalescope_server.ingest import Trainers
 from scalescope_server.store.records import RunId
 from websockets.exceptions import ConnectionClosed
 

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 from scalescope_server.errors import UnavailableError
-from scalescope_server.live import MAX_PAGES, MAX_RUNS_WAITING, Hub, News, Page, Refetch
+from scalescope_server.live import MAX_PAGES, Hub
+from scalescope_server.news import MAX_RUNS_WAITING, News, Page, Refetch
 from scalescope_server.store.errors import NotFound, Unavailable
 from scalescope_server.store.records import Receipt, RunId, RunSummary
 from websockets.exceptions import InvalidStatus
@@ -284,6 +285,13 @@ def test_a_page_hears_a_beat_and_that_a_run_fell_silent(serve: Serve) -> None:
         page.until(lambda message: message.get("state") == "silent")
         beat = page.until(lambda message: message["type"] == "beat")
         assert beat["last_seen_at"] is not None
+
+
+def test_a_trainer_that_does_not_come_back_after_a_restart_is_noticed(serve: Serve) -> None:
+    with serve() as served, served.trainer(hello()) as trainer:
+        trainer.deliver(layout(0), steps(1, 0))
+    with serve(silent_after_s=1.0) as served, served.page() as page:
+        page.until(lambda message: (message.get("run"), message.get("state")) == ("run-1", "silent"))
 
 
 def test_a_page_that_leaves_is_forgotten(served: Served) -> None:

@@ -39,6 +39,7 @@ logger = logging.getLogger("scalescope.server")
 STOP_WITHIN_S = 5
 # A frame of 16 MiB on a slow line may stand before the pong.
 PONG_WITHIN_S = 60
+MAX_EXPECTED = 200
 
 # What the framework raises by itself.
 _HTTP_ERRORS = {
@@ -119,6 +120,7 @@ async def open_rooms(settings: Settings, store: Store, clock: Callable[[], float
     telling = asyncio.create_task(hub.run())
     telling.add_done_callback(_tell_failure)
     judge.start()
+    await _expect_running(hub, reading, store)
     try:
         yield Rooms(settings, store, hub, judge, reading, Metrics(), clock)
     finally:
@@ -128,6 +130,14 @@ async def open_rooms(settings: Settings, store: Store, clock: Callable[[], float
         await asyncio.to_thread(judge.stop)
         await asyncio.to_thread(store.close)
         reading.close()
+
+
+async def _expect_running(hub: Hub, reading: ReadingRoom, store: Store) -> None:
+    """Let the hub notice when a trainer does not come back after our restart."""
+    with contextlib.suppress(StoreError):
+        running, _ = await reading.read(store.reader.runs, state="running", limit=MAX_EXPECTED)
+        for run in running:
+            hub.expect(RunId(run.id), run.last_seen_at)
 
 
 def _tell_failure(telling: asyncio.Task[None]) -> None:

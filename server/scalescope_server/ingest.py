@@ -15,19 +15,18 @@ from contextlib import suppress
 
 import msgspec
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
-from scalescope.session import WINDOW_BYTES, ServerSession, SessionError, ack
+from scalescope.session import ServerSession, SessionError, ack
 from scalescope.version import __version__
 from scalescope.wire import Heartbeat, Hello, Record, RefusalCode, Refused, encode
 
 from scalescope_server.auth import authorized
 from scalescope_server.flow import accept
+from scalescope_server.gathering import Gathering
 from scalescope_server.rooms import Rooms, rooms_of
 from scalescope_server.store.errors import BadRecord, Busy, StoreError
 from scalescope_server.store.records import Batch, Receipt, RunId
 from scalescope_server.tasks import first_to_end
 
-# A trainer of ours never has more than one window on its way, so only others are ever made to wait.
-MAX_GATHERED_BYTES = 2 * WINDOW_BYTES
 MAX_CONNECTIONS = 4096
 SEND_WITHIN_S = 30.0
 BUSY_WAIT_S = 0.05
@@ -58,39 +57,6 @@ class Trainers:
     def leave(self, rank: Rank, replaced: asyncio.Event) -> None:
         if self._present.get(rank) is replaced:
             del self._present[rank]
-
-
-class Gathering:
-    """Records that have come and are not yet stored, bounded in bytes."""
-
-    def __init__(self) -> None:
-        self._records: list[Record] = []
-        self._bytes = 0
-        self._changed = asyncio.Condition()
-        self._ended = False
-
-    async def add(self, record: Record, size: int) -> None:
-        """Add a record; waits while too much is gathered."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._bytes < MAX_GATHERED_BYTES)
-            self._records.append(record)
-            self._bytes += size
-            self._changed.notify_all()
-
-    async def end(self) -> None:
-        """Nothing more will come."""
-        async with self._changed:
-            self._ended = True
-            self._changed.notify_all()
-
-    async def take(self) -> tuple[tuple[Record, ...], int]:
-        """All that has gathered, at least one record, and its size; nothing once it has ended."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: bool(self._records) or self._ended)
-            taken, size = tuple(self._records), self._bytes
-            self._records, self._bytes = [], 0
-            self._changed.notify_all()
-            return taken, size
 
 
 class Conversation:

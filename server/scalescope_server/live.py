@@ -16,10 +16,11 @@ import msgspec
 from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
 from scalescope.version import __version__
 
-from scalescope_server.answers import Single, single
+from scalescope_server.answers import single
 from scalescope_server.errors import UnavailableError
+from scalescope_server.news import Beat, Greeting, News, Page, Refetch
 from scalescope_server.store.errors import NotFound, StoreError
-from scalescope_server.store.records import Receipt, RunId, RunState, RunSummary
+from scalescope_server.store.records import Receipt, RunId, RunSummary
 from scalescope_server.tasks import first_to_end
 
 # 20 messages a second: what an eye can follow and a phone can draw.
@@ -28,7 +29,6 @@ SWEEP_EVERY_S = 1.0
 # A page that takes nothing for so long is gone or asleep; it connects again when it wakes.
 SEND_WITHIN_S = 30.0
 MAX_PAGES = 512
-MAX_RUNS_WAITING = 64
 
 TRY_AGAIN_LATER = 1013
 
@@ -36,81 +36,7 @@ logger = logging.getLogger("scalescope.server")
 router = APIRouter()
 
 
-class Greeting(msgspec.Struct, tag_field="type", tag="hello", frozen=True):
-    """The first message: the server's version and its clock (seconds since the epoch)."""
-
-    server: str
-    now: float
-
-
-class News(msgspec.Struct, tag_field="type", tag="news", frozen=True, kw_only=True):
-    """A run as it stands. ``step``: the last stored update, null for none; ``at``: when this was read."""
-
-    run: str
-    state: RunState
-    step: int | None
-    attempted: int
-    applied: int
-    skipped: int
-    scale: Single
-    at: float
-    last_seen_at: float
-    findings: dict[str, int]
-    worst: str | None
-
-
-class Refetch(msgspec.Struct, tag_field="type", tag="refetch", frozen=True):
-    """More happened than could be told one by one."""
-
-
-class Beat(msgspec.Struct, tag_field="type", tag="beat", frozen=True):
-    """The connection lives. ``last_seen_at``: the last sign of life of what the page watches, if any."""
-
-    now: float
-    last_seen_at: float | None
-
-
-Told = News | Refetch
 _encoder = msgspec.json.Encoder()
-
-
-class Page:
-    """What waits to be told to one open page, watching ``run`` or (None) every run."""
-
-    def __init__(self, run: RunId | None) -> None:
-        self.run = run
-        self.last_seen_at: float | None = None
-        self._news: dict[str, News] = {}
-        self._overflowed = False
-        self._filled = asyncio.Event()
-
-    def wants(self, run: RunId) -> bool:
-        return self.run is None or self.run == run
-
-    def put(self, news: News) -> None:
-        """Let ``news`` replace what waits of the same run."""
-        if len(self._news) >= MAX_RUNS_WAITING and news.run not in self._news:
-            self._news.clear()
-            self._overflowed = True
-        if not self._overflowed:
-            self._news[news.run] = news
-        self._filled.set()
-
-    async def take(self, within_s: float) -> Told | None:
-        """What waited longest, None if nothing came within ``within_s`` seconds."""
-        try:
-            async with asyncio.timeout(within_s):
-                await self._filled.wait()
-        except TimeoutError:
-            return None
-        if self._overflowed:
-            self._overflowed = False
-            told: Told = Refetch()
-        else:
-            told = self._news.pop(next(iter(self._news)))
-        if not self._news:
-            self._filled.clear()
-        return told
 
 
 class Hub:
@@ -172,10 +98,14 @@ class Hub:
         """Tell that a trainer of ``run`` gave a sign of life at ``at`` (seconds since the epoch)."""
         if run not in self._alive:
             self._mark(run)
-        self._alive[run] = at
+        self.expect(run, at)
         for page in self._pages:
             if page.wants(run):
-                page.last_seen_at = max(at, page.last_seen_at or at)
+                page.saw(at)
+
+    def expect(self, run: RunId, last_seen_at: float) -> None:
+        """Take ``run`` for alive until it has given no sign for the time after which runs are silent."""
+        self._alive[run] = max(last_seen_at, self._alive.get(run, last_seen_at))
 
     def changed(self, run: RunId) -> None:
         """Tell that something else about ``run`` changed: a finding, its name. Any thread; returns at once."""
@@ -224,7 +154,7 @@ class Hub:
             self._mark(run)
             return
         if summary.state == "running":
-            self._alive.setdefault(run, summary.last_seen_at)
+            self.expect(run, summary.last_seen_at)
         news = self._news(summary)
         for page in self._pages:
             if page.wants(run):
@@ -295,6 +225,6 @@ async def _talk(socket: WebSocket, hub: Hub, page: Page, beat_every_s: float) ->
         await asyncio.sleep(MESSAGE_EVERY_S)
 
 
-async def _send(socket: WebSocket, message: Greeting | Told | Beat) -> None:
+async def _send(socket: WebSocket, message: Greeting | News | Refetch | Beat) -> None:
     async with asyncio.timeout(SEND_WITHIN_S):
         await socket.send_text(_encoder.encode(message).decode())
