@@ -1,0 +1,148 @@
+"""Figures over HTTP, drawn from a real store that a trainer filled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+from scalescope_server.figures.marks import MAX_MARKS
+
+from tests.serving import Served, bye, hello, layout, sample, skip, steps
+
+NAMES = ["scale", "skip_rate", "loss", "grad_norm", "shares"]
+
+
+@pytest.fixture
+def filled(served: Served) -> Served:
+    """Run "run-1": 60 updates, the 31st skipped, a sample at 0 and one at 30."""
+    skipped = [float(step == 30) for step in range(60)]
+    loss = [4.0 - step / 20 for step in range(60)]
+    with served.trainer(hello()) as trainer:
+        trainer.deliver(
+            layout(0),
+            sample(1, 0),
+            skip(2, 30),
+            sample(3, 30),
+            steps(4, 0, 60, skipped=skipped, loss=loss, tokens=[64.0] * 60),
+            bye(5),
+        )
+    return served
+
+
+def figures(served: Served, rest: str = "", run: str = "run-1") -> Any:
+    answer = served.get(f"/api/runs/{run}/figures{rest}")
+    assert answer.status == 200, answer.body
+    return answer.json()
+
+
+def test_one_answer_holds_every_chart_and_the_last_update(filled: Served) -> None:
+    answer = figures(filled)
+    assert answer["step"] == 59
+    assert [chart["name"] for chart in answer["charts"]] == NAMES
+    assert [named["name"] for named in answer["available"]] == NAMES
+    for chart in answer["charts"]:
+        go.Figure(chart["figure"])
+        assert chart["missing"] is None
+        assert chart["grain"] == "1 point = 1 update"
+
+
+def test_only_the_charts_in_view_are_drawn(filled: Served) -> None:
+    answer = figures(filled, "?chart=loss&chart=nonsense")
+    assert [chart["name"] for chart in answer["charts"]] == ["loss"]
+    assert [named["name"] for named in answer["available"]] == NAMES
+
+
+def test_the_skip_is_a_mark_with_its_culprit(filled: Served) -> None:
+    (chart,) = figures(filled, "?chart=scale")["charts"]
+    marks = next(trace for trace in chart["figure"]["data"] if trace["name"] == "changes")
+    assert marks["x"] == [30]
+    assert "block.bias" in marks["text"][0]
+
+
+def test_a_range_is_drawn_exactly(filled: Served) -> None:
+    (chart,) = figures(filled, "?chart=loss&from=10&to=20")["charts"]
+    assert chart["figure"]["data"][0]["x"] == list(range(10, 20))
+
+
+def test_points_are_clamped_and_a_point_says_what_it_stands_for(filled: Served) -> None:
+    (chart,) = figures(filled, "?chart=loss&points=1")["charts"]
+    assert chart["grain"].startswith("1 point = 8 updates")
+    assert len(figures(filled, "?chart=loss&points=999999")["charts"][0]["figure"]["data"][0]["x"]) == 60
+
+
+def test_tiles_tell_the_distance_to_both_walls(filled: Served) -> None:
+    tiles = figures(filled, "?chart=loss")["tiles"]
+    # The largest value is 2^-3, at the scale in force: 65520 is almost 19 octaves above, 2^-25 is 22 below.
+    assert tiles["overflow"]["octaves"] == pytest.approx(19, abs=1e-3)
+    assert tiles["flush"]["octaves"] == 22
+    assert tiles["tokens"] == 60 * 64
+
+
+@pytest.mark.parametrize("measure", ["subnormal_share", "zero_share", "nonfinite", "flush_share", "amax", "norm"])
+def test_layers_are_in_forward_order(filled: Served, measure: str) -> None:
+    answer = figures(filled, f"/layers?measure={measure}")
+    go.Figure(answer["chart"]["figure"])
+    assert [row["name"] for row in answer["rows"]] == ["block.weight", "block.bias"]
+    assert len(answer["chart"]["figure"]["data"][0]["z"][0]) == 4
+
+
+def test_layers_are_filtered_by_a_part_of_their_name(filled: Served) -> None:
+    answer = figures(filled, "/layers?measure=zero_share&match=BIAS")
+    assert (answer["total"], [row["name"] for row in answer["rows"]]) == (1, ["block.bias"])
+    assert figures(filled, "/layers?match=none")["chart"]["missing"]
+
+
+def test_a_layer_comes_with_the_readings_behind_its_figure(filled: Served) -> None:
+    answer = figures(filled, "/layers/block.weight")
+    go.Figure(answer["chart"]["figure"])
+    assert answer["parameter"]["compute_format"] == "fp16"
+    assert answer["readings"][0] == {
+        "step": 0,
+        "scale": 65536.0,
+        "periodic": True,
+        "samples": 1,
+        "low": -3,
+        "counts": [10],
+        "zero": 4,
+        "inf": 1,
+        "nan": 1,
+        "amax": 0.125,
+    }
+
+
+def test_more_marks_than_a_reader_tells_apart_are_folded_and_none_is_lost(served: Served) -> None:
+    count = 4 * MAX_MARKS
+    events = [skip(sequence, step) for sequence, step in enumerate(range(0, count, 2), start=1)]
+    with served.trainer(hello()) as trainer:
+        trainer.deliver(layout(0), *events, steps(len(events) + 1, 0, count, skipped=[1.0, 0.0] * (count // 2)))
+    (chart,) = figures(served, "?chart=scale")["charts"]
+    marks = next(trace for trace in chart["figure"]["data"] if trace["name"] == "changes")
+    assert len(marks["x"]) == count / 8
+    assert sum(int(text.split()[0]) for text in marks["text"]) == count / 2
+
+
+def test_a_run_that_only_said_hello_has_charts_that_say_so(served: Served) -> None:
+    with served.trainer(hello()) as trainer:
+        trainer.deliver(layout(0))
+    answer = figures(served)
+    assert answer["step"] is None
+    assert all(chart["missing"] for chart in answer["charts"])
+    assert figures(served, "/layers")["chart"]["missing"]
+    assert figures(served, "/layers/block.bias")["readings"] == []
+
+
+@pytest.mark.parametrize("rest", ["", "/layers", "/layers/a"])
+def test_an_unknown_run_is_not_found(served: Served, rest: str) -> None:
+    answer = served.get(f"/api/runs/none/figures{rest}")
+    assert (answer.status, answer.json()["error"]["code"]) == (404, "not_found")
+
+
+def test_an_unknown_layer_is_not_found(filled: Served) -> None:
+    answer = filled.get("/api/runs/run-1/figures/layers/none")
+    assert (answer.status, answer.json()["error"]["field"]) == (404, "parameter")
+
+
+@pytest.mark.parametrize("rest", ["?palette=pink", "?from=-1", "/layers?measure=beauty"])
+def test_what_means_nothing_is_refused(filled: Served, rest: str) -> None:
+    assert filled.get(f"/api/runs/run-1/figures{rest}").status == 422
