@@ -39,8 +39,10 @@ format: $(VENV)/.dev $(VENV)/.node ## Write the format that check wants
 	$(BIN)/ruff format .
 	$(NODE_PATH) npx --no-install biome check --write .
 
-bench: $(VENV)/.dev ## Measure what the hook costs, beside the usual ones (ARGS="...")
-	$(BIN)/python benchmarks/sampled_update.py $(ARGS)
+bench: $(VENV)/.dev chromium ## Measure what the hook costs, beside the usual ones where they are installed
+	$(BIN)/python -m benchmarks.sampled_update
+	$(BIN)/python -m benchmarks.unsampled_update
+	$(BIN)/python -m benchmarks.hook_to_pixel
 
 package: $(VENV)/.dev ## Build the wheel and the source archive, and check what is in them
 	rm -rf build dist

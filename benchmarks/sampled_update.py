@@ -4,7 +4,7 @@ Ratios are to ``torch._foreach_norm`` over the same gradients in the same round,
 usual hooks are measured beside ours where they are installed:
 
     pip install tensorboard trackio wandb    # optional
-    python benchmarks/sampled_update.py [--rounds 9]
+    python -m benchmarks.sampled_update [--rounds 9]
 """
 
 from __future__ import annotations

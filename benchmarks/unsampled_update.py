@@ -1,0 +1,89 @@
+"""What an update costs whose gradients are not measured, by the number of parameters: it should not depend on it.
+
+Two figures: what the hook clocks of itself, and the difference between the same loop watched and unwatched,
+interleaved in one run. No server listens, which is the dearer case.
+
+    python -m benchmarks.unsampled_update [--updates 400]
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import environ
+
+import scalescope
+import torch
+from torch import nn
+
+NEVER = 10**9
+CLOSED_PORT = "http://127.0.0.1:9"
+
+
+class Loop:
+    """A loop over ``parameters`` tensors, all steps of a usual one, on as little arithmetic as possible."""
+
+    def __init__(self, parameters: int) -> None:
+        torch.manual_seed(0)
+        self.model = nn.ModuleList(nn.Linear(2, 2) for _ in range(parameters // 2))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4)
+        self.scaler = torch.amp.GradScaler("cpu")
+
+    def update(self) -> float:
+        """One update; the answer is what its unscaling, step and bookkeeping took, in microseconds."""
+        self.optimizer.zero_grad()
+        x = torch.ones(1, 2)
+        loss = torch.stack([layer(x).sum() for layer in self.model]).sum()
+        self.scaler.scale(loss).backward()
+        start = time.perf_counter_ns()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return (time.perf_counter_ns() - start) / 1e3
+
+
+@contextmanager
+def watched(loop: Loop) -> Iterator[scalescope.Scope]:
+    scope = scalescope.watch(loop.model, loop.optimizer, loop.scaler, url=CLOSED_PORT, every=NEVER)
+    try:
+        yield scope
+    finally:
+        scope.close()
+
+
+def measure(parameters: int, updates: int) -> str:
+    plain, heard = Loop(parameters), Loop(parameters)
+    differences = []
+    with watched(heard) as scope:
+        for _ in range(20):
+            plain.update(), heard.update()
+        for number in range(updates):
+            first, second = (plain, heard) if number % 2 else (heard, plain)
+            taken = {first: first.update()}
+            taken[second] = second.update()
+            differences.append(taken[heard] - taken[plain])
+        own = scope.stats.unsampled.median_us
+    return (
+        f"{parameters:5} parameters: {own:6.1f} us by the hook's own clock, {statistics.median(differences):6.1f} us "
+        f"more than the same loop unwatched (median of {updates})"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--updates", type=int, default=400)
+    updates = parser.parse_args().updates
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as spool:
+        environ["SCALESCOPE_SPOOL"] = spool
+        for parameters in (150, 1500):
+            print(measure(parameters, updates))
+
+
+if __name__ == "__main__":
+    main()

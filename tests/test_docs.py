@@ -1,0 +1,109 @@
+"""The docs say what is so: every command, option, variable, endpoint, series and threshold, and no other."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from scalescope.numerics.measures import measure_names
+from scalescope.wire import EventKind
+from scalescope_server.app import create_app
+from scalescope_server.settings import Settings
+from scalescope_server.store.engine import open_store
+
+from tests.serving import Served
+
+ROOT = Path(__file__).parent.parent
+DOCS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+COMMANDS = ("serve", "demo", "runs", "findings", "push", "migrate")
+SERIES = (
+    *("scale", "skipped", "applied", "attempted", "growth_tracker", "loss", "learning_rate", "step_ms", "tokens"),
+    *("grad_norm", "amax", "zero_share", "subnormal_share", "flush_share"),
+)
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def scalescope(*arguments: str) -> str:
+    command = [sys.executable, "-m", "scalescope.cli", *arguments]
+    environment = {**os.environ, "COLUMNS": "200"}
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_every_link_leads_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
+        assert "://" in target or (path.parent / target).exists(), target
+
+
+def test_every_command_is_documented_and_no_other() -> None:
+    listed = re.search(r"\{([a-z,]+)\}|commands:\n(.*?)\n\n", scalescope("--help"), re.DOTALL)
+    assert listed is not None
+    found = set(re.findall(r"^ {4}([a-z]+) ", scalescope("--help"), re.MULTILINE))
+    assert found == set(COMMANDS)
+    assert set(re.findall(r"^\| `scalescope ([a-z]+)", text("docs/server.md"), re.MULTILINE)) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_documented(command: str) -> None:
+    options = set(re.findall(r"--[a-z-]+", scalescope(command, "--help"))) - {"--help"}
+    assert {option for option in options if f"{option}" not in text("docs/server.md")} == set()
+
+
+def test_every_environment_variable_is_documented_and_no_other() -> None:
+    sources = [*ROOT.glob("client_hook/**/*.py"), *ROOT.glob("server/**/*.py")]
+    used = {name for path in sources for name in re.findall(r"SCALESCOPE_[A-Z_]+[A-Z]", path.read_text())}
+    told = set(re.findall(r"SCALESCOPE_[A-Z_]+[A-Z]", text("docs/hook.md") + text("docs/server.md")))
+    assert told == used
+
+
+def test_every_endpoint_is_documented_and_no_other(database: str) -> None:
+    paths = create_app(Settings(database=database), open_store(database)).openapi()["paths"]
+    served = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+    told = set(re.findall(r"`((?:GET|PATCH|DELETE|POST|PUT) /[^`]*)`", text("docs/server.md")))
+    assert {re.sub(r":path\}", "}", call) for call in served} == told
+
+
+def test_every_measure_event_and_series_is_documented() -> None:
+    assert all(f"`{name}`" in text("docs/numerics.md") for name in measure_names())
+    assert all(f"`{kind}`" in text("docs/server.md") for kind in get_args(EventKind))
+    assert all(f"`{name}`" in text("docs/server.md") for name in SERIES)
+
+
+def test_every_threshold_of_the_findings_is_documented_with_its_value() -> None:
+    for path in (ROOT / "server/scalescope_server/findings").glob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and path.stem != "catalogue":
+                name, value = node.targets[0].id, ast.literal_eval(node.value)
+                if name.isupper() and not name.startswith(("_", "KEPT_")):
+                    assert f"| `{name}` | {value} |" in text("docs/findings.md"), name
+
+
+def test_every_code_of_a_finding_is_documented_and_no_other() -> None:
+    sources = (ROOT / "server/scalescope_server/findings").glob("*.py")
+    used = {code for path in sources for code in re.findall(r'code="([A-Z_]+)"', path.read_text())}
+    assert used == set(
+        re.findall(r"^\| `([A-Z]+_?[A-Z]+)` \| (?:info|warning)", text("docs/findings.md"), re.MULTILINE)
+    )
+
+
+def test_the_readmes_training_loop_runs_and_is_recorded(served: Served, tmp_path: Path) -> None:
+    loop = re.findall(r"```python\n(.*?)```", text("README.md"), re.DOTALL)[1]
+    environment = {**os.environ, "SCALESCOPE_URL": served.url, "SCALESCOPE_SPOOL": str(tmp_path / "spool")}
+    subprocess.run([sys.executable, "-W", "error", "-c", loop], check=True, env=environment)
+    (run,) = served.get("/api/runs?project=readme").json()["items"]
+    assert (run["attempted"], run["state"]) == (100, "finished")
+
+
+def test_every_target_that_the_docs_name_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
+    named = {name for path in DOCS for name in re.findall(r"`make ([a-z]+)", path.read_text())}
+    assert named <= targets
