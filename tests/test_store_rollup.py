@@ -108,6 +108,16 @@ def test_a_level_begins_when_the_run_outgrows_the_one_below(database: str) -> No
     store.close()
 
 
+def test_an_event_ahead_of_its_update_does_not_hide_the_series(database: str) -> None:
+    store = open_store(database)
+    say = Dictation()
+    store.writer.append(batch(hello(), say.steps(0, 60, loss=[1.0] * 60))).result()
+    store.writer.append(batch(hello(), say.event(70))).result()
+    bucket, found = store.reader.series("run", ["loss"], points=1)
+    assert (bucket, found["loss"].n.tolist()) == (512, [60])
+    store.close()
+
+
 def test_a_sum_that_leaves_the_range_of_floats_is_not_known(database: str) -> None:
     store = open_store(database)
     store.writer.append(batch(hello(), Dictation().steps(0, 9, loss=[1.5e308] * 9))).result()

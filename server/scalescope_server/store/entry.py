@@ -36,6 +36,8 @@ def enter_batch(transaction: Transaction, batch: Batch) -> Receipt:
     decoded = [decode(record) for record in fresh]
     counted = _enter(transaction, origin, decoded)
     duplicates = len(batch.records) - len(fresh)
+    # Even without a value to fold: an event may make the run longer, and then it has another level.
+    transaction.news(origin.run)
     origin = replace(origin, ledger=ledger)
     note_delivery(transaction.connection, origin, decoded, duplicates, batch.received_at)
     note_totals(transaction.connection, origin, decoded, counted, batch.received_at)
