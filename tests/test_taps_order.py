@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from scalescope.wire import Layout, Sample, indexes
 from torch import nn
 
 from tests.small_training import Chain, Course, Watched, bf16, fp16, fp32, layouts, watching
@@ -142,3 +143,24 @@ def test_a_compiled_model_has_the_reverse_of_the_forward_order() -> None:
         assert hooks(course.model) == 1
         last = layouts(watched.end())[-1]
     assert (last.order, last.backward) == ("forward", [7, 6, 5, 4, 3, 2, 1, 0])
+
+
+def test_parameters_that_join_later_are_in_the_layout_before_the_sample_that_holds_them() -> None:
+    course = Course(scaler=torch.amp.GradScaler("cpu"), overflows=range(20), overflow_at=0)
+    joined = nn.Linear(8, 8)
+    with watching(course.model, course.optimizer, course.scaler, every=1) as watched:
+        course.run(2)
+        course.optimizer.add_param_group({"params": list(joined.parameters())})
+        for _ in range(3):
+            course.optimizer.zero_grad()
+            course.backward()
+            joined(torch.ones(1, 8)).sum().backward()
+            course.step()
+        known, seen = 0, 0
+        for record in watched.end():
+            if isinstance(record, Layout):
+                known = len(record.parameters)
+            if isinstance(record, Sample):
+                seen = max(seen, *indexes(record).tolist())
+                assert seen < known
+    assert (known, seen) == (10, 9)

@@ -39,6 +39,7 @@ class BackwardWatch:
         self._considered = 0
         self._windows = 0
         self._news = False
+        self._grown = False
 
     def arm(self) -> None:
         """Hook the parameters that were entered since the last call."""
@@ -47,7 +48,7 @@ class BackwardWatch:
             if tensor is not None and tensor.is_leaf:
                 self._handles[index] = tensor.register_post_accumulate_grad_hook(_Hook(self, index))
         # The layout that is sent at the start has the first ones already.
-        self._news = self._news or 0 < self._armed < len(self._parameters)
+        self._grown = self._grown or 0 < self._armed < len(self._parameters)
         self._armed = len(self._parameters)
 
     def close_window(self, optimizers: Sequence[torch.optim.Optimizer]) -> int | None:
@@ -65,10 +66,15 @@ class BackwardWatch:
         return micro_batches
 
     def news(self) -> Layout | None:
-        """The layout if more is known than the last one said. A slow trickle is told at 1, 2, 4, 8 windows."""
-        if not self._news or (self._attempts and self._windows & (self._windows - 1)):
+        """The layout if more is known than the last one said.
+
+        New parameters are told at once, since a sample may refer to them; a trickle of formats at 1, 2, 4, 8
+        and 16 windows.
+        """
+        trickles = self._attempts and self._windows & (self._windows - 1)
+        if not (self._grown or (self._news and not trickles)):
             return None
-        self._news = False
+        self._grown = self._news = False
         return self.layout()
 
     def layout(self) -> Layout:
@@ -85,8 +91,11 @@ class BackwardWatch:
         for index in list(self._handles):
             self._unhook(index)
 
-    def fire(self, index: int, tensor: torch.Tensor) -> None:
+    def hear(self, index: int, tensor: torch.Tensor) -> None:
         """A gradient was accumulated."""
+        self._edge.call(self._note, index, tensor)
+
+    def _note(self, index: int, tensor: torch.Tensor) -> None:
         self._heard()
         count = self._fired.get(index, 0) + 1
         self._fired[index] = count
@@ -137,4 +146,4 @@ class _Hook:
         self._index = index
 
     def __call__(self, tensor: torch.Tensor) -> None:
-        self._watch._edge.call(self._watch.fire, self._index, tensor)  # noqa: SLF001 - two halves of one thing
+        self._watch.hear(self._index, tensor)
