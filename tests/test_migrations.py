@@ -72,6 +72,17 @@ def test_a_database_that_someone_replaced_is_not_ready(database: str) -> None:
     store.close()
 
 
+def test_a_database_that_was_damaged_is_told_and_not_called_ready(database: str) -> None:
+    store = open_store(database)
+    store.close()
+    Path(database).write_bytes(b"no database, only text that goes on for a while" * 100)
+    with pytest.raises(Unavailable, match="does not answer"):
+        store.is_ready()
+    with pytest.raises(Unavailable, match="does not answer"):
+        store.reader.runs()
+    store.close()
+
+
 def test_a_database_of_another_program_is_left_alone(database: str) -> None:
     run_sql(database, "CREATE TABLE theirs (x)")
     with pytest.raises(SchemaError, match="got one with the table theirs"):

@@ -39,13 +39,13 @@ class Store:
         self.reader = Reader(reading, clock=clock, silent_after_s=silent_after_s)
 
     def is_ready(self) -> bool:
-        """Whether the database can be read and is at this program's revision."""
+        """Whether the database is at this program's revision. Raises :class:`Unavailable` if it cannot be read."""
         try:
             with self._reading.connect() as connection:
                 return schema.is_current(connection)
         except SQLAlchemyError as error:
-            if outage(error):
-                return False
+            if told := outage(error):
+                raise told from error
             raise
 
     def close(self) -> None:
