@@ -152,6 +152,13 @@ def test_a_hello_out_of_bounds_is_refused(change: dict[str, object]) -> None:
         decode_from_trainer(encode(msgspec.structs.replace(HELLO, **change)))
 
 
+@pytest.mark.parametrize("change", [{"rows": 10**9}, {"rows": -1}, {"bins": 300}, {"low": 10**9}, {"width": 16}])
+def test_a_sample_whose_table_is_out_of_bounds_is_refused_before_anything_is_made_of_it(change: dict[str, int]) -> None:
+    table = msgspec.structs.replace(SAMPLE.table, **change)
+    with pytest.raises(WireError):
+        decode_from_trainer(encode(msgspec.structs.replace(SAMPLE, table=table)))
+
+
 def test_a_column_keeps_absence_nan_and_infinity_apart() -> None:
     rows, values = column_arrays(STEPS.columns["loss"], STEPS.count)
     assert rows.tolist() == [0, 2]

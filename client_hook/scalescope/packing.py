@@ -7,9 +7,12 @@ the size that the header implies *before* anything is decompressed, and a frame 
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 import numpy as np
 import zstandard
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from scalescope.numerics.exponents import BINS, MIN_EXPONENT, Histograms
@@ -34,10 +37,10 @@ class PackedHistograms(msgspec.Struct, array_like=True, frozen=True):
             as float64 [rows]; each part byte-shuffled, little-endian.
     """
 
-    rows: int
-    low: int
-    bins: int
-    width: int
+    rows: Annotated[int, Meta(ge=0, le=MAX_ROWS)]
+    low: Annotated[int, Meta(ge=MIN_EXPONENT, le=MIN_EXPONENT + BINS)]
+    bins: Annotated[int, Meta(ge=0, le=BINS)]
+    width: Annotated[int, Meta(ge=1, le=8)]
     body: bytes
 
 
