@@ -194,3 +194,13 @@ def test_a_page_elsewhere_cannot_write_and_a_foreign_name_is_not_answered(served
     assert (elsewhere.status, elsewhere.json()["error"]["field"]) == (403, "origin")
     rebound = served.get("/healthz", Host="rebound.example")
     assert (rebound.status, rebound.json()["error"]["field"]) == (403, "host")
+
+
+def test_a_page_with_the_cookie_hears_news_and_one_without_does_not(
+    serve: Callable[..., AbstractContextManager[Served]],
+) -> None:
+    with serve(token=TOKEN) as served:
+        with served.page(Cookie=f"{COOKIE}={session_of(TOKEN)}", Origin=served.url):
+            pass
+        with pytest.raises(InvalidStatus), served.page(Origin=served.url):
+            pass

@@ -9,8 +9,8 @@ import math
 from typing import Literal
 
 import msgspec
-from fastapi import Response
 from msgspec import Struct
+from starlette.responses import Response
 
 from scalescope_server.errors import ServerError
 from scalescope_server.store.records import (
