@@ -109,8 +109,10 @@ class Hub:
 
     def changed(self, run: RunId) -> None:
         """Tell that something else about ``run`` changed: a finding, its name. Any thread; returns at once."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._mark, run)
+        # Read once: it may end between two looks from another thread.
+        loop = self._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(self._mark, run)
 
     def sweep(self) -> None:
         """Notice the runs that went silent since the last sweep."""
