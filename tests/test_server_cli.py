@@ -133,7 +133,7 @@ def test_runs_lists_what_the_database_holds(filled: str, capsys: pytest.CaptureF
     assert main(["runs", "--database", filled]) == 0
     head, line = capsys.readouterr().out.splitlines()
     assert head.split() == ["RUN", "PROJECT", "NAME", "STATE", "ATTEMPTED", "APPLIED", "SKIPPED", "SCALE", "WORST"]
-    assert line.split() == ["run-1", "tests", "odd", "?[31mname", "finished", "20", "20", "0", "65536", "warning"]
+    assert line.split() == ["run-1", "tests", "odd", "?[31mname", "finished", "20", "20", "0", "2^16", "warning"]
     assert main(["runs", "--database", filled, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["items"][0]["attempted"] == 20
 

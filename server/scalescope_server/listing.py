@@ -16,6 +16,7 @@ import msgspec
 
 from scalescope_server.answers import ErrorAnswer, FindingsAnswer, RunLine, RunsAnswer, run_line
 from scalescope_server.errors import ServerError, UnavailableError
+from scalescope_server.findings.words import scale_text
 from scalescope_server.store.engine import Store
 from scalescope_server.store.records import FindingRow, RunId
 
@@ -97,7 +98,7 @@ def runs_table(runs: Sequence[RunLine]) -> str:
                 str(run.attempted),
                 str(run.applied),
                 str(run.skipped),
-                f"{run.scale:g}" if isinstance(run.scale, float | int) else run.scale or "-",
+                scale_text(run.scale) if isinstance(run.scale, float | int) else run.scale or "-",
                 run.worst or "-",
             )
             for run in runs

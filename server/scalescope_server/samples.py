@@ -8,7 +8,7 @@ from itertools import groupby
 
 import numpy as np
 from scalescope.numerics.exponents import MIN_EXPONENT, Histograms
-from scalescope.numerics.formats import FP16, FloatFormat, format_named
+from scalescope.numerics.formats import FloatFormat, format_named
 from scalescope.numerics.measures import MeasureName, Part, evaluate
 
 from scalescope_server.answers import HistogramAnswer, LayersAnswer, single
@@ -22,10 +22,7 @@ def layers_answer(
     formats = [_compute_format(parameter) for parameter in parameters]
     columns = [list(group) for _, group in groupby(samples, key=lambda sample: sample.step)]
     parts = [[_part(sample) for sample in column] for column in columns]
-    values = np.reshape([evaluate(measure, part, _known(formats)) for part in parts], (len(columns), len(formats)))
-    if measure == "subnormal_share":
-        # What is subnormal depends on the format: without it there is nothing to say.
-        values[:, [found is None for found in formats]] = np.nan
+    values = np.reshape([evaluate(measure, part, formats) for part in parts], (len(columns), len(formats)))
     return LayersAnswer(
         measure=measure,
         kind=kind,
@@ -65,10 +62,6 @@ def _compute_format(parameter: ParameterRow) -> FloatFormat | None:
         return format_named(parameter.compute_format or "")
     except ValueError:
         return None
-
-
-def _known(formats: Sequence[FloatFormat | None]) -> list[FloatFormat]:
-    return [found or FP16 for found in formats]
 
 
 def _part(sample: SampleBucket) -> Part:

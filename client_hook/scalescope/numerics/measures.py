@@ -34,7 +34,7 @@ class Part:
     periodic: bool
 
 
-def evaluate(name: MeasureName, parts: Sequence[Part], formats: Sequence[FloatFormat]) -> Values:
+def evaluate(name: MeasureName, parts: Sequence[Part], formats: Sequence[FloatFormat | None]) -> Values:
     """float64 [rows]: the measure over all ``parts``, NaN for a row without samples (or without elements).
 
     Args:
@@ -43,7 +43,7 @@ def evaluate(name: MeasureName, parts: Sequence[Part], formats: Sequence[FloatFo
             scale would flush / non-zeros); nonfinite (inf + NaN, a count); amax (largest finite magnitude
             divided by the scale); norm (root mean square over the samples of the L2 norm divided by the scale).
         parts: at least one, all with the same rows.
-        formats: the compute format of each row.
+        formats: the compute format of each row; None where it is not known, whose subnormals are not either.
     """
     return _MEASURES[name](parts, formats)
 
@@ -52,54 +52,36 @@ def measure_names() -> tuple[MeasureName, ...]:
     return tuple(_MEASURES)
 
 
-def totals(table: Histograms, scale: float | None, formats: Sequence[FloatFormat]) -> dict[str, float]:
-    """The same measures of one sample over all its parameters together, by series name.
-
-    ``grad_norm`` is the L2 norm over all parameters divided by the scale; a share of nothing is left out.
-    """
-    numel, nonzero = int(table.numel.sum()), int(table.nonzero.sum())
-    divisor = _divisor(scale)
-    found = {
-        "amax": float(table.amax.max(initial=0.0)) / divisor,
-        "grad_norm": float(np.sqrt(table.sum_squares.sum())) / divisor,
-    }
-    if numel:
-        found["zero_share"] = int(table.zero.sum()) / numel
-        found["subnormal_share"] = int(_subnormal_counts(table, formats).sum()) / numel
-    if nonzero:
-        found["flush_share"] = int(flushed(table, FP16)[0].sum()) / nonzero
-    return found
-
-
-def _zero_share(parts: Sequence[Part], _: Sequence[FloatFormat]) -> Values:
+def _zero_share(parts: Sequence[Part], _: Sequence[FloatFormat | None]) -> Values:
     return _share(parts, lambda table: table.zero, lambda table: table.numel)
 
 
-def _subnormal_share(parts: Sequence[Part], formats: Sequence[FloatFormat]) -> Values:
-    return _share(parts, lambda table: _subnormal_counts(table, formats), lambda table: table.numel)
+def _subnormal_share(parts: Sequence[Part], formats: Sequence[FloatFormat | None]) -> Values:
+    shares = _share(parts, lambda table: _subnormal_counts(table, formats), lambda table: table.numel)
+    return np.where([found is None for found in formats], np.nan, shares)
 
 
-def _flush_share(parts: Sequence[Part], _: Sequence[FloatFormat]) -> Values:
+def _flush_share(parts: Sequence[Part], _: Sequence[FloatFormat | None]) -> Values:
     return _share(parts, lambda table: flushed(table, FP16)[0], lambda table: table.nonzero)
 
 
-def _nonfinite(parts: Sequence[Part], _: Sequence[FloatFormat]) -> Values:
+def _nonfinite(parts: Sequence[Part], _: Sequence[FloatFormat | None]) -> Values:
     count = np.sum([part.table.nonfinite for part in parts], axis=0)
     return np.where(_sampled(parts), count.astype(np.float64), np.nan)
 
 
-def _amax(parts: Sequence[Part], _: Sequence[FloatFormat]) -> Values:
+def _amax(parts: Sequence[Part], _: Sequence[FloatFormat | None]) -> Values:
     largest = np.max([part.table.amax / _divisor(part.scale) for part in parts], axis=0)
     return np.where(_sampled(parts), largest, np.nan)
 
 
-def _norm(parts: Sequence[Part], _: Sequence[FloatFormat]) -> Values:
+def _norm(parts: Sequence[Part], _: Sequence[FloatFormat | None]) -> Values:
     squares = _weighted(parts, lambda part: part.table.sum_squares / _divisor(part.scale) ** 2)
     samples = _weighted(parts, lambda part: part.samples)
     return np.sqrt(_divided(squares, samples))
 
 
-_MEASURES: dict[MeasureName, Callable[[Sequence[Part], Sequence[FloatFormat]], Values]] = {
+_MEASURES: dict[MeasureName, Callable[[Sequence[Part], Sequence[FloatFormat | None]], Values]] = {
     "zero_share": _zero_share,
     "subnormal_share": _subnormal_share,
     "flush_share": _flush_share,
@@ -132,9 +114,10 @@ def _sampled(parts: Sequence[Part]) -> np.ndarray[tuple[int], np.dtype[np.bool_]
     return np.asarray(np.sum([part.samples for part in parts], axis=0) > 0)
 
 
-def _subnormal_counts(table: Histograms, formats: Sequence[FloatFormat]) -> Counts:
+def _subnormal_counts(table: Histograms, formats: Sequence[FloatFormat | None]) -> Counts:
     counts = np.zeros(table.rows, np.int64)
-    for target in set(formats):
+    for target in set(formats) - {None}:
+        assert target is not None
         rows = np.flatnonzero([found is target for found in formats])
         counts[rows] = subnormal(table.take(rows), target)
     return counts

@@ -7,14 +7,14 @@ import math
 
 def scale_text(scale: float) -> str:
     """``2^19`` for a power of two, else three significant digits."""
-    exponent = math.log2(scale) if scale > 0 else math.nan
-    return f"2^{int(exponent)}" if exponent == round(exponent) else f"{scale:.3g}"
+    exponent = _exponent(scale)
+    return f"{scale:.3g}" if exponent is None else f"2^{exponent}"
 
 
 def scale_code(scale: float) -> str:
     """The same as Python would write it in a call."""
-    exponent = math.log2(scale) if scale > 0 else math.nan
-    return f"2.0**{int(exponent)}" if exponent == round(exponent) else f"{scale:g}"
+    exponent = _exponent(scale)
+    return f"{scale:g}" if exponent is None else f"2.0**{exponent}"
 
 
 def percent(share: float) -> str:
@@ -24,3 +24,9 @@ def percent(share: float) -> str:
 def times(count: int, noun: str) -> str:
     """``1 update``, ``22 updates``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _exponent(scale: float) -> int | None:
+    """log2 of a positive power of two, None for any other number."""
+    mantissa, exponent = math.frexp(scale)
+    return exponent - 1 if mantissa == 0.5 else None
