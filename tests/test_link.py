@@ -100,6 +100,20 @@ def test_a_crash_is_told_with_its_detail(tmp_path: Path) -> None:
     assert bye.detail.startswith("ValueError: x")
 
 
+def test_a_server_that_goes_away_during_close_does_not_hold_it_up(tmp_path: Path) -> None:
+    for round_number in range(20):
+        shelf = Shelf()
+        with serving(shelf) as server, linked(server.url, tmp_path / str(round_number)) as (link, source):
+            feed(link, source, 5)
+            until(lambda: link.stats().connected)
+            killing = threading.Thread(target=server.kill)
+            killing.start()
+            began = time.monotonic()
+            link.close("finished", "", timeout_s=0.01)
+            assert time.monotonic() - began < 2.0
+            killing.join()
+
+
 def test_closing_again_gives_the_same_answer(tmp_path: Path) -> None:
     with serving(Shelf()) as server, linked(server.url, tmp_path) as (link, _):
         assert link.close("finished", "")

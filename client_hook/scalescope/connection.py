@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
+import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
@@ -39,6 +41,17 @@ _ADVICE: dict[RefusalCode, str] = {
     "protocol": "install the same version of scalescope on both sides",
     "superseded": "give each process a rank or a run of its own",
 }
+_OTHER_ADVICE = "what it says names the cause"
+
+
+class _Error(msgspec.Struct):
+    message: str
+
+
+class _Answer(msgspec.Struct):
+    """An answer that is an error, as the HTTP API words it."""
+
+    error: _Error
 
 
 class Backlog(Protocol):
@@ -143,19 +156,32 @@ class Connection:
 def reason(error: BaseException) -> str:
     """What went wrong, in a few words for a log line."""
     if isinstance(error, InvalidStatus):
-        return f"it answered HTTP {error.response.status_code}"
+        said = _said(error)
+        return f"it answered HTTP {error.response.status_code}" + (f": {said}" if said else "")
     if isinstance(error, TimeoutError) and not str(error):
         return "no answer in time"
+    if isinstance(error, OSError) and error.errno:
+        # Name lookups have numbers of their own, below zero, and say it well themselves.
+        return (os.strerror(error.errno) if error.errno > 0 else str(error.strerror)).lower()
     return str(error) or type(error).__name__
 
 
 def final_refusal(error: BaseException) -> str | None:
     """What to do about a refusal that trying again does not change; None for anything else."""
     if isinstance(error, InvalidStatus) and error.response.status_code in _UNAUTHORISED:
-        return _ADVICE["token"]
+        return _OTHER_ADVICE if _said(error) else _ADVICE["token"]
     if not isinstance(error, SessionError) or error.refusal.retry:
         return None
-    return _ADVICE.get(error.refusal.code, "what it says names the cause")
+    return _ADVICE.get(error.refusal.code, _OTHER_ADVICE)
+
+
+def _said(error: InvalidStatus) -> str:
+    """The sentence of the server's own answer (a host name it does not know, for one), "" for another's."""
+    try:
+        answer = msgspec.json.decode(error.response.body or b"", type=_Answer)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    return answer.error.message
 
 
 def _dial(peer: Peer) -> connect:

@@ -74,7 +74,9 @@ async def deliver(file: SpoolFile, peer: Peer, on_progress: Callable[[], None]) 
             await _until_done(done, file)
             talking.cancel()
     except* TROUBLE as troubles:
-        raise _failure(peer, troubles) from troubles
+        # One that closes as soon as it has everything is no failure.
+        if file.remaining:
+            raise _failure(peer, troubles) from troubles
 
 
 async def _until_done(done: asyncio.Event, file: SpoolFile) -> None:
