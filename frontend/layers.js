@@ -51,7 +51,7 @@ async function load() {
       card.height = heightOf(names.length);
       await card.draw(answer.chart, range, page.now);
       const cut = names.length < answer.total ? `, the first ${count(names.length)} shown` : "";
-      setText(byId("matches"), `${count(answer.total)} layers${cut}`);
+      setText(byId("matches"), `${count(answer.total)} layer${answer.total === 1 ? "" : "s"}${cut}`);
       showLinks(answer.rows);
     },
   };

@@ -148,7 +148,8 @@ export class RunPage {
     }
     await draw();
     this.#problem = null;
-    if (step !== null) document.documentElement.dataset.drawnStep = String(step);
+    const last = this.view.range ? Math.min(step ?? -1, this.view.range[1] - 1) : step;
+    if (last !== null && last >= 0) document.documentElement.dataset.drawnStep = String(last);
     this.#showLive();
   }
 
@@ -170,7 +171,7 @@ export class RunPage {
     this.#parts.onNews?.(news);
     // A range that ended before the newest update does not change any more.
     const drawn = Number(document.documentElement.dataset.drawnStep ?? -1);
-    if (!this.view.range || drawn < this.view.range[1]) this.ask();
+    if (!this.view.range || drawn < this.view.range[1] - 1) this.ask();
   }
 
   /** @param {import("./liveness.js").Connection} connection */
