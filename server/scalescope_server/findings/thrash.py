@@ -143,7 +143,7 @@ def _advice(episode: Episode, ceiling: float, culprit: str | None) -> str:
     if _interval_is_the_cause(episode.skips) and episode.interval < DEFAULT_INTERVAL:
         return (
             f"Use GradScaler(init_scale={scale_code(ceiling / 2)}, growth_interval={DEFAULT_INTERVAL}): the scale is "
-            f"doubled after every {times(episode.interval, 'clean update')}, and each rejected doubling costs an update."
+            f"doubled after every {times(episode.interval, 'clean update')}, and a rejected doubling costs an update."
         )
     layer = f"{culprit} first" if culprit else "the layers that overflow"
     return (
