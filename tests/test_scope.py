@@ -223,11 +223,11 @@ def test_a_model_that_cannot_be_watched_trains_all_the_same(
     server: SmallServer, shelf: Shelf, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Secretive(nn.Linear):
-        def modules(self, remove_duplicate: bool = True) -> Iterator[nn.Module]:
+        def named_parameters(self, *_: object, **__: object) -> Iterator[tuple[str, nn.Parameter]]:
             raise RuntimeError("no visitors")
 
     model = Secretive(2, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD([model.weight, model.bias], lr=0.1)
     scope = watch(model, optimizer, url=server.url)
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()

@@ -92,6 +92,7 @@ def test_models_and_parameters_are_not_kept_alive() -> None:
 
 def test_a_module_inside_that_is_compiled_makes_the_model_compiled() -> None:
     model = nn.Sequential(nn.Linear(1, 1))
-    assert not Parameters([model], [sgd(model)]).compiled
+    parameters = Parameters([model], [sgd(model)])
+    assert not parameters.compiled
     model[0].compile(backend="aot_eager")
-    assert Parameters([model], [sgd(model)]).compiled
+    assert parameters.compiled

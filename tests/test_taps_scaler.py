@@ -330,3 +330,46 @@ def test_training_goes_on_when_a_tap_fails(caplog: pytest.LogCaptureFixture, mon
         assert watched.edge.errors == 6
     assert course.done == 3
     assert len([record for record in caplog.records if record.name == "scalescope"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("fused", "explicit", "reason"),
+    [(True, False, "too late to look"), (True, True, "too late to look"), (False, True, "may have been changed")],
+)
+def test_a_skip_that_only_a_device_knows_of_has_a_reason_instead_of_a_culprit(
+    fused: bool, explicit: bool, reason: str
+) -> None:
+    # A device whose numbers never reach the host stands for one whose numbers come too late.
+    device = torch.device("meta")
+    course = Course(OPTIMIZERS["adamw-fused" if fused else "adamw-foreach"])
+    with watching(course.model, course.optimizer, every=100) as watched:
+        course.run(1)
+        tap = watched.tap._scaler_tap
+        tap.unscaling(course.optimizer)
+        if not explicit:
+            tap.stepping(course.optimizer)
+        tap.unscaled(torch.amp.GradScaler("cpu"), course.optimizer, None, {device: torch.zeros((), device=device)})
+        tap.stepped(course.optimizer)
+        assert reason in watched.tap._loop._blind
+        assert not watched.tap._loop._measured
+
+
+def test_a_step_on_a_device_is_looked_at_once_the_host_knows_that_it_was_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    course = Course(OPTIMIZERS["adamw-foreach"])
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    scaler.scale(torch.ones(()))
+    device = torch.device("meta")
+    with watching(course.model, course.optimizer, every=100) as watched:
+        course.run(1)
+        tap = watched.tap._scaler_tap
+        tap.stepping(course.optimizer)
+        # What torch's own wait for the verdict brings to the host in time.
+        monkeypatch.setattr("scalescope.taps.scaler.read_later", lambda tensor: 1.0 if tensor.is_meta else 4.0)
+        tap.unscaled(scaler, course.optimizer, None, {device: torch.zeros((), device=device)})
+        assert not watched.tap._loop._measured
+        gradients = [parameter.grad for parameter in course.model.parameters() if parameter.grad is not None]
+        truth = measure([gradient * 4 for gradient in gradients]).result()
+        tap.stepped(course.optimizer)
+        assert_same(watched.tap._loop._measured[0].measurement.result(), truth)

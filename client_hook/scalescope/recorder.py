@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from scalescope.readback import number
 from scalescope.updates import (
@@ -74,9 +74,10 @@ class Recorder:
         """Take a closed update. Drops the oldest periodic samples, then samples, then rows to make room."""
         with self._lock:
             self._waiting.append(update)
-            self._sample_bytes += update.sample_bytes
-            if update.periodic and update.measured:
-                self._periodic.append(update)
+            if update.measured:
+                self._sample_bytes += update.sample_bytes
+                if update.periodic:
+                    self._periodic.append(update)
             if self._sample_bytes > self._max_sample_bytes or len(self._waiting) > self._max_updates:
                 self._make_room()
         self._progress = (update.step, update.at)
@@ -120,7 +121,7 @@ class Recorder:
             update.measured, update.blind = (), "the sample was dropped: the trainer could not hand it over in time"
             self._dropped += 1
 
-    def _next(self) -> tuple[Layout | ScaleSet | Update, tuple[Measured, ...]] | None:
+    def _next(self) -> tuple[Layout | ScaleSet | Update, Sequence[Measured]] | None:
         """The oldest waiting item with its measurements, once its numbers are here; nothing overtakes it."""
         with self._lock:
             head = self._waiting[0] if self._waiting else None
@@ -134,7 +135,7 @@ class Recorder:
                 self._periodic.popleft()
             return head, head.measured
 
-    def _told(self, taken: tuple[Layout | ScaleSet | Update, tuple[Measured, ...]]) -> list[Record]:
+    def _told(self, taken: tuple[Layout | ScaleSet | Update, Sequence[Measured]]) -> list[Record]:
         item, measured = taken
         if isinstance(item, Layout):
             self._layout = item

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +36,11 @@ class Measured:
     measurement: Measurement
 
 
-@dataclass(frozen=True, slots=True)
-class OptimizerVerdict:
+class OptimizerVerdict(NamedTuple):
     """What the scaler found for one optimizer: it skipped if any of ``found`` (one a device) is above 0."""
 
     optimizer: str
-    found: tuple[Value, ...]
+    found: Sequence[Value]
 
     def skipped(self) -> bool:
         return any(number(value) > 0 for value in self.found)
@@ -70,8 +70,8 @@ class Update:
     scale: Value | None = None
     next_scale: Value | None = None
     scale_was_set: bool = False
-    verdicts: tuple[OptimizerVerdict, ...] = ()
-    measured: tuple[Measured, ...] = ()
+    verdicts: Sequence[OptimizerVerdict] = ()
+    measured: Sequence[Measured] = ()
     micro_batches: int | None = None
     blind: str = ""
     values: dict[str, Value] = field(default_factory=dict)

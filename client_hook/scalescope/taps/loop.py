@@ -123,9 +123,9 @@ class Loop:
         update = self._open
         update.step, update.at, update.periodic = self._step, self._clock(), self.periodic
         update.scale, update.next_scale, update.scale_was_set = scale, next_scale, scale_was_set
-        update.verdicts, update.measured, update.blind = tuple(verdicts), tuple(self._measured), self._blind
+        update.verdicts, update.measured, update.blind = verdicts, self._measured, self._blind
         update.micro_batches = self._backward.close_window(self.optimizers)
-        update.values = self._facts(growth_tracker) | update.values
+        self._add_facts(update.values, growth_tracker)
         layout = self._backward.news()
         if layout is not None:
             self._recording.put_layout(layout)
@@ -137,20 +137,17 @@ class Loop:
         self._backward.remove()
         self._recording.finish(self._step - 1)
 
-    def _facts(self, growth_tracker: Value | None) -> dict[str, Value]:
-        facts: dict[str, Value] = {}
-        if growth_tracker is not None:
-            facts["growth_tracker"] = growth_tracker
-        learning_rate = self.optimizers[0].param_groups[0].get("lr") if self.optimizers else None
-        if isinstance(learning_rate, torch.Tensor):
-            facts["learning_rate"] = read_later(learning_rate)
-        elif learning_rate is not None:
-            facts["learning_rate"] = float(learning_rate)
+    def _add_facts(self, values: dict[str, Value], growth_tracker: Value | None) -> None:
         now = time.perf_counter_ns()
+        if growth_tracker is not None:
+            values["growth_tracker"] = growth_tracker
         if self._closed_ns is not None:
-            facts["step_ms"] = (now - self._closed_ns) / 1e6
+            values["step_ms"] = (now - self._closed_ns) / 1e6
         self._closed_ns = now
-        return facts
+        rate = self.optimizers[0].param_groups[0].get("lr")
+        # Who logs a rate knows better: a schedule may be applied elsewhere.
+        if rate is not None and "learning_rate" not in values:
+            values["learning_rate"] = read_later(rate) if isinstance(rate, torch.Tensor) else float(rate)
 
     def _begin_next(self, update: Update) -> None:
         self._last = update

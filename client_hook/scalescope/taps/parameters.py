@@ -37,7 +37,6 @@ class Parameters:
         self._entries: list[Parameter] = []
         self._known: dict[int, Known] = {}
         self.tensors: list[weakref.ref[torch.Tensor]] = []
-        self.compiled = any(_is_compiled(model) for model in models)
         for name, tensor in self._named():
             if tensor.requires_grad:
                 self._enter(name, tensor)
@@ -50,6 +49,11 @@ class Parameters:
         """Its index; None for a parameter that has none yet."""
         known = self._known.get(id(tensor))
         return known.place if known is not None and known.reference() is tensor else None
+
+    @property
+    def compiled(self) -> bool:
+        """Whether a model, or a module in it, is compiled by now. One compiled from outside does not tell."""
+        return any(_is_compiled(model) for reference in self._models if (model := reference()) is not None)
 
     def extend(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         """Enter what the optimizers hold and the layout lacks: unfrozen later, added, or of no watched model."""

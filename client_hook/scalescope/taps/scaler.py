@@ -36,10 +36,10 @@ class ScalerTap:
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
-        self._found: dict[str, Found] = {}
+        self._found: list[tuple[str, Found]] = []
         self._stepping: torch.optim.Optimizer | None = None
         self._pending: tuple[Value | None, tuple[Value, ...]] | None = None
-        self._before: tuple[Value | None, Value | None, tuple[OptimizerVerdict, ...]] = (None, None, ())
+        self._before: tuple[Value | None, Value | None, list[OptimizerVerdict]] = (None, None, [])
 
     def unscaling(self, optimizer: torch.optim.Optimizer) -> None:
         """Gradients are complete and still scaled."""
@@ -51,11 +51,12 @@ class ScalerTap:
         self, scaler: GradScaler, optimizer: torch.optim.Optimizer, inverse: torch.Tensor | None, found: Found
     ) -> None:
         """Gradients were checked, and multiplied by ``inverse`` (1 when a fused optimizer unscales itself)."""
-        self._found[self.loop.name(optimizer)] = found
+        self._found.append((self.loop.name(optimizer), found))
         if self._has_its_turn(optimizer):
             return
-        if all(tensor.is_cpu for tensor in found.values()):
-            if any(tensor.item() for tensor in found.values()):
+        values = [tensor.item() if tensor.is_cpu else None for tensor in found.values()]
+        if None not in values:
+            if any(values):
                 left_scaled = inverse is not None and inverse.item() == 1.0
                 self._look(optimizer, 1.0 if left_scaled else _scale(scaler))
         elif getattr(optimizer, "_step_supports_amp_scaling", False):
@@ -76,17 +77,16 @@ class ScalerTap:
 
     def updating(self, scaler: GradScaler) -> None:
         """Before ``update``, which adds into the verdicts and changes the scale in place."""
-        verdicts = tuple(
-            OptimizerVerdict(name, tuple(read_later(tensor) for tensor in found.values()))
-            for name, found in self._found.items()
-        )
+        verdicts = [
+            OptimizerVerdict(name, [read_later(tensor) for tensor in found.values()]) for name, found in self._found
+        ]
         tracker = getattr(scaler, "_growth_tracker", None)
         self._before = (_scale(scaler), None if tracker is None else read_later(tracker), verdicts)
 
-    def updated(self, scaler: GradScaler, *, was_set: bool) -> None:
+    def updated(self, scaler: GradScaler, was_set: bool) -> None:
         """After ``update``. One that only sets the scale, with no gradient looked at, attempts nothing."""
         scale, tracker, verdicts = self._before
-        self._found = {}
+        self._found = []
         if was_set and not verdicts:
             self.loop.set_scale(scale, _scale(scaler))
             return
@@ -127,7 +127,7 @@ class Tapped(GradScaler):
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
         _tell(self, "updating", self)
         super().update(new_scale)
-        _tell(self, "updated", self, was_set=new_scale is not None)
+        _tell(self, "updated", self, new_scale is not None)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         tapped = type(self)
@@ -213,6 +213,6 @@ def _become(scaler: GradScaler, other: type[GradScaler]) -> None:
     scaler.__class__ = other
 
 
-def _tell(scaler: object, moment: str, *args: object, **kwargs: object) -> None:
+def _tell(scaler: object, moment: str, *args: object) -> None:
     for tap in _TAPS.get(scaler, ()):
-        tap.loop.edge.call(getattr(tap, moment), *args, **kwargs)
+        tap.loop.edge.call(getattr(tap, moment), *args)
