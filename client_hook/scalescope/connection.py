@@ -35,7 +35,11 @@ MAX_ANSWER_BYTES = 256 * 1024
 # ImportError: a SOCKS proxy is configured and its package is not there. ValueError: a host that is no name.
 TROUBLE = (OSError, WebSocketException, SessionError, RuntimeError, ImportError, ValueError)
 
-_UNAUTHORISED = (401, 403)
+_HTTP_ADVICE = {
+    401: "set SCALESCOPE_TOKEN to the token of that server",
+    # Our own server refuses a token with a sentence, after the handshake: this is another check, or a proxy's.
+    403: "start the server with --allow-host and the name it is reached by, or ask whoever runs the proxy before it",
+}
 _ADVICE: dict[RefusalCode, str] = {
     "token": "set SCALESCOPE_TOKEN to the token of that server",
     "protocol": "install the same version of scalescope on both sides",
@@ -168,8 +172,9 @@ def reason(error: BaseException) -> str:
 
 def final_refusal(error: BaseException) -> str | None:
     """What to do about a refusal that trying again does not change; None for anything else."""
-    if isinstance(error, InvalidStatus) and error.response.status_code in _UNAUTHORISED:
-        return _OTHER_ADVICE if _said(error) else _ADVICE["token"]
+    if isinstance(error, InvalidStatus):
+        advice = _HTTP_ADVICE.get(error.response.status_code)
+        return _OTHER_ADVICE if advice and _said(error) else advice
     if not isinstance(error, SessionError) or error.refusal.retry:
         return None
     return _ADVICE.get(error.refusal.code, _OTHER_ADVICE)
