@@ -209,6 +209,13 @@ def test_leaving_by_an_exception_is_recorded_as_a_crash(server: SmallServer, she
     assert steps(shelf.records) == [0, 1]
 
 
+def test_leaving_by_sys_exit_is_an_ordinary_end(server: SmallServer, shelf: Shelf) -> None:
+    course = Course(precision=bf16)
+    with pytest.raises(SystemExit), watch(course.model, course.optimizer, url=server.url):
+        sys.exit(0)
+    assert farewell(shelf.records).reason == "finished"
+
+
 def test_two_trainings_report_to_runs_of_their_own(server: SmallServer, shelf: Shelf) -> None:
     one, other = Course(precision=bf16), Course(precision=fp16, scaler=torch.amp.GradScaler("cpu"))
     with (

@@ -21,10 +21,10 @@ from scalescope.settings import Settings, read_settings
 from scalescope.taps import facts
 from scalescope.taps.edge import Cost, Edge
 from scalescope.taps.process import ProcessTap, crash_text
-from scalescope.taps.training import Training, TrainingTap
+from scalescope.taps.training import Training, TrainingTap, training_of
 from scalescope.wire import PROTOCOL, ByeReason, Hello
 
-# Lower case without look-alikes: an id is read aloud and typed. 12 of 31 signs: 59 bits.
+# Lower case without look-alikes: an id is read aloud and typed. 12 of 32 signs: 60 bits.
 _SIGNS = "23456789abcdefghijkmnpqrstuvwxyz"
 _ID_LENGTH = 12
 # Bounds of the wire.
@@ -124,7 +124,8 @@ class LiveScope(Scope):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
+        # sys.exit() is an ordinary end, as it is without the ``with``.
+        if error is None or isinstance(error, SystemExit):
             self.close()
         else:
             self._end("crashed", crash_text(error))
@@ -179,7 +180,7 @@ def watch(
         SettingError: (a ValueError) for an argument that cannot be used. Nothing is raised later.
     """
     settings = read_settings(os.environ, url=url, token=token, run=run, every=every)
-    training = Training(_models(model), _optimizers(optimizer), _scaler(scaler))
+    training = training_of(model, optimizer, scaler)
     names = _names(project, name, tags)
     if settings.off:
         return Scope()
@@ -225,30 +226,6 @@ def new_id() -> str:
     return "".join(secrets.choice(_SIGNS) for _ in range(_ID_LENGTH))
 
 
-def _models(given: object) -> list[nn.Module]:
-    things = list(given) if isinstance(given, list | tuple) else [given]
-    models = [thing for thing in things if isinstance(thing, nn.Module)]
-    if not models or len(models) != len(things):
-        raise SettingError("model", expected="a torch.nn.Module or a list of them", got=_kinds(things))
-    return models
-
-
-def _optimizers(given: object) -> list[torch.optim.Optimizer]:
-    things = list(given) if isinstance(given, list | tuple) else [given]
-    optimizers = [thing for thing in things if isinstance(thing, torch.optim.Optimizer)]
-    if not optimizers or len(optimizers) != len(things):
-        raise SettingError("optimizer", expected="a torch.optim.Optimizer or a list of them", got=_kinds(things))
-    return optimizers
-
-
-def _scaler(given: object) -> GradScaler | None:
-    if given is None:
-        return None
-    if not isinstance(given, GradScaler):
-        raise SettingError("scaler", expected="a torch.amp.GradScaler or None", got=type(given).__name__)
-    return given if given.is_enabled() else None
-
-
 def _names(project: object, name: object, tags: Sequence[object]) -> Names:
     if not facts.is_name(project):
         raise SettingError("project", expected=_NAME, got=project)
@@ -257,7 +234,3 @@ def _names(project: object, name: object, tags: Sequence[object]) -> Names:
     if isinstance(tags, str) or len(tags) > _MAX_LISTED or not all(map(facts.is_name, tags)):
         raise SettingError("tags", expected=f"at most {_MAX_LISTED} tags, each {_NAME}", got=tags)
     return Names(str(project), None if name is None else str(name), [str(tag) for tag in tags])
-
-
-def _kinds(things: Sequence[object]) -> str:
-    return ", ".join(type(thing).__name__ for thing in things) or "nothing"

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.amp import GradScaler
 
+from scalescope.errors import SettingError
 from scalescope.taps.edge import Edge
 from scalescope.taps.loop import Loop, Recording
 from scalescope.taps.optimizer import OptimizerTap
@@ -23,6 +24,23 @@ class Training:
     models: Sequence[nn.Module]
     optimizers: Sequence[torch.optim.Optimizer]
     scaler: GradScaler | None
+
+
+def training_of(model: object, optimizer: object, scaler: object) -> Training:
+    """The training that a user names: one model or a list, one optimizer or a list, a scaler or None.
+
+    Raises:
+        SettingError: for anything else, naming the argument.
+    """
+    models = [thing for thing in _listed(model) if isinstance(thing, nn.Module)]
+    if not models or len(models) != len(_listed(model)):
+        raise SettingError("model", expected="a torch.nn.Module or a list of them", got=_kinds(model))
+    optimizers = [thing for thing in _listed(optimizer) if isinstance(thing, torch.optim.Optimizer)]
+    if not optimizers or len(optimizers) != len(_listed(optimizer)):
+        raise SettingError("optimizer", expected="a torch.optim.Optimizer or a list of them", got=_kinds(optimizer))
+    if scaler is not None and not isinstance(scaler, GradScaler):
+        raise SettingError("scaler", expected="a torch.amp.GradScaler or None", got=_kinds(scaler))
+    return Training(models, optimizers, scaler if scaler is not None and scaler.is_enabled() else None)
 
 
 class TrainingTap:
@@ -63,3 +81,11 @@ class TrainingTap:
             untap_scaler(self._scaler, self._scaler_tap)
         self._optimizer_tap.remove()
         self._loop.finish()
+
+
+def _listed(given: object) -> list[object]:
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def _kinds(given: object) -> str:
+    return ", ".join(type(thing).__name__ for thing in _listed(given)) or "nothing"
