@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -63,8 +64,6 @@ def rounds(letters: str) -> list[str]:
 
 
 def told(indexes: bytes) -> str:
-    import numpy as np
-
     return "".join("d" if index == 0 else "g" for index in np.frombuffer(indexes, "<i4")[::2] // 2)
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
+from types import FrameType
 
 import pytest
+import scalescope
 import torch
 from torch import nn
 
 from tests.small_training import OPTIMIZERS, Chain, Course, bf16, columns, fp16, fp32, steps, watching
 
 UPDATES = 100
+PACKAGE = str(Path(scalescope.__file__).parent)
 
 
 def same(make: Callable[[], Course]) -> Course:
@@ -135,8 +141,6 @@ def test_an_update_stays_open_to_late_values_until_the_next_backward() -> None:
 
 
 def test_a_deep_copy_of_the_model_does_not_report() -> None:
-    import copy
-
     course = Course(scaler=torch.amp.GradScaler("cpu"))
     with watching(course.model, course.optimizer, course.scaler) as watched:
         average = copy.deepcopy(course.model)
@@ -156,6 +160,44 @@ def test_a_compiled_model_trains_to_the_same_bits(compiled: bool) -> None:
         return course
 
     same(make)
+
+
+def calls_in_one_update(layers: int, scaler: torch.amp.GradScaler | None) -> int:
+    """How many calls an unsampled update makes in this package, Python's and C's."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    calls = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event in {"call", "c_call"} and frame.f_code.co_filename.startswith(PACKAGE)
+
+    with watching(model, optimizer, scaler, every=1000) as watched:
+        for step in range(20):
+            optimizer.zero_grad()
+            loss = model(torch.randn(8, 4)).square().mean()
+            (loss if scaler is None else scaler.scale(loss)).backward()
+            sys.setprofile(count if step == 19 else None)
+            if scaler is None:
+                optimizer.step()
+            else:
+                scaler.step(optimizer)
+                scaler.update()
+            watched.log(loss=loss)
+            sys.setprofile(None)
+        watched.end()
+    return calls
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_an_unsampled_update_takes_as_many_calls_whatever_the_number_of_parameters(scaled: bool) -> None:
+    few, many = (
+        calls_in_one_update(layers, torch.amp.GradScaler("cpu", init_scale=1.0) if scaled else None)
+        for layers in (2, 40)
+    )
+    assert few == many
+    assert 10 < few < 150
 
 
 def test_a_model_that_is_gone_leaves_the_rest_watched() -> None:
