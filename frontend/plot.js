@@ -27,6 +27,7 @@ export async function draw(target, figure, range, reader) {
   const layout = range ? { ...figure.layout, xaxis: { ...figure.layout.xaxis, range } } : figure.layout;
   const plot = await window.Plotly.react(target, figure.data, layout, CONFIG);
   if (isNew) listen(plot, reader);
+  else pointAgain(target);
 }
 
 /**
@@ -63,11 +64,32 @@ export function clear(target) {
   if (target.classList.contains("js-plotly-plot")) window.Plotly.purge(target);
 }
 
+/** @type {{target: HTMLElement, x: number, y: number} | null} */
+let pointer = null;
+
+/**
+ * Drawing takes the hover text away until the pointer moves: move it for the reader, by nothing.
+ * @param {HTMLElement} target
+ */
+function pointAgain(target) {
+  if (pointer?.target !== target) return;
+  const { x, y } = pointer;
+  const under = document.elementFromPoint(x, y);
+  const move = { clientX: x, clientY: y, bubbles: true, view: window };
+  if (under && target.contains(under)) under.dispatchEvent(new MouseEvent("mousemove", move));
+}
+
 /**
  * @param {PlotElement} plot
  * @param {Reader} reader
  */
 function listen(plot, reader) {
+  plot.addEventListener("pointermove", ({ clientX: x, clientY: y, pointerType }) => {
+    pointer = pointerType === "mouse" ? { target: plot, x, y } : null;
+  });
+  plot.addEventListener("pointerleave", () => {
+    pointer = null;
+  });
   plot.addEventListener("pointerdown", () => {
     reader.onHold();
     const release = () => {

@@ -26,7 +26,8 @@ export function csvOf(table) {
 
 /** @param {import("./plotly.d.ts").Trace} trace */
 function heatTable(trace) {
-  const updates = (trace.x ?? []).map(String);
+  // Columns are told by their edges, half an update before the first they hold.
+  const updates = (trace.x ?? []).slice(0, -1).map((edge) => `from ${Math.ceil(edge ?? 0)}`);
   const names = (trace.y ?? []).map(String);
   const rows = (trace.z ?? []).map((row, i) => [unescaped(names[i] ?? ""), ...row]);
   return { columns: ["row", ...updates], rows };

@@ -18,7 +18,7 @@ export class Tiles {
   /** @param {HTMLElement} parent */
   constructor(parent) {
     this.scale = new Tile(parent, "loss scale");
-    this.updates = new Tile(parent, "updates applied / attempted");
+    this.updates = new Tile(parent, "applied / attempted");
     this.overflow = new Tile(parent, "headroom to overflow");
     this.flush = new Tile(parent, "headroom to flush");
     this.speed = new Tile(parent, "throughput");

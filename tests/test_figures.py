@@ -196,7 +196,7 @@ def test_the_users_own_series_get_charts_of_their_own() -> None:
 def test_a_bucket_that_no_sample_fell_into_stays_empty() -> None:
     grid = gridded([sample(0, 1.0, [1.0]), sample(25, 1.0, [1.0])], 10)
     assert [len(column) for column in grid.columns] == [1, 0, 1]
-    assert grid.centres == [4.5, 14.5, 24.5]
+    assert grid.edges == [-0.5, 9.5, 19.5, 29.5]
 
 
 def test_samples_at_two_scales_are_shifted_to_the_one_the_column_ends_with() -> None:

@@ -19,8 +19,8 @@ from tests.serving import Address, hello, layout, steps
 
 pytestmark = pytest.mark.browser
 
-STEPS = 30
-DEADLINE_S = 60.0
+STEPS = 300
+DEADLINE_S = 120.0
 SCALESCOPE = (sys.executable, "-c", "import sys; from scalescope.cli import main; sys.exit(main())")
 
 

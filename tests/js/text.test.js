@@ -110,6 +110,14 @@ test("the table behind a chart holds the values, not their logarithms", () => {
   });
 });
 
+test("the table behind a heat map has a row for each of its rows", () => {
+  const heat = { type: "heatmap", x: [-0.5, 9.5, 19.5], y: ["&lt;a&gt;"], z: [[0.5, null]] };
+  assert.deepEqual(tableOf({ data: [heat], layout: { xaxis: {}, yaxis: {} } }), {
+    columns: ["row", "from 0", "from 10"],
+    rows: [["<a>", 0.5, null]],
+  });
+});
+
 test("a spreadsheet never takes a name for a formula", () => {
   assert.equal(csvOf({ columns: ["=cmd()", 'a"b'], rows: [[-1, null]] }), `'=cmd(),"a""b"\r\n-1,`);
 });

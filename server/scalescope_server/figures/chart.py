@@ -139,6 +139,7 @@ def layout(
     time = axis(look) | {
         "fixedrange": False,
         "tickformat": ",d",
+        "unifiedhovertitle": {"text": "update %{x:,d}"},
         "hoverformat": ",d",
         "nticks": 5 if look.compact else 9,
     }
@@ -157,7 +158,7 @@ def layout(
         "hoverlabel": {
             "bgcolor": palette.panel,
             "bordercolor": palette.grid,
-            "font": {"color": palette.ink, "size": 12},
+            "font": {"color": palette.ink, "size": 12, "family": _SANS},
             "align": "left",
         },
         "dragmode": False if look.compact else "zoom",

@@ -21,8 +21,9 @@ class Grid:
     columns: tuple[tuple[SampleBucket, ...], ...]
 
     @property
-    def centres(self) -> list[float]:
-        return [self.first + (i + 0.5) * self.width - 0.5 for i in range(len(self.columns))]
+    def edges(self) -> list[float]:
+        """Where columns begin, and where the last ends: Plotly would guess a width from centres, and guess one wrong."""
+        return [self.first + i * self.width - 0.5 for i in range(len(self.columns) + 1)]
 
     @property
     def span(self) -> tuple[float, float]:

@@ -125,7 +125,7 @@ def _figure(columns: Sequence[Column | None], grid: Grid, window: tuple[int, int
     heat: Json = {
         "type": "heatmap",
         "name": "share",
-        "x": grid.centres,
+        "x": grid.edges,
         "y": [e + 0.5 for e in rows],
         "z": [numbers(row, 4) for row in z],
         "zmin": _FAINTEST,
@@ -166,14 +166,13 @@ _LIMIT_NAMES = ("overflows above", "subnormal below", "flushes below")
 
 def _limits(grid: Grid, look: Look) -> list[Json]:
     """The three limits as lines over the columns' edges, in the order the page's slider moves them."""
-    edges = [centre - grid.width / 2 for centre in grid.centres] + [grid.span[1]]
     return [
         {
             "type": "scatter",
             "mode": "lines",
             "name": name,
-            "x": edges,
-            "y": [exponent] * len(edges),
+            "x": grid.edges,
+            "y": [exponent] * len(grid.edges),
             "hoverinfo": "skip",
             "line": {"color": getattr(look.palette, colour), "width": 1.5, "dash": dash, "shape": "hv"},
         }

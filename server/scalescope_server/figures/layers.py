@@ -101,7 +101,7 @@ def _figure(plan: MeasurePlan, values: NDArray[np.float64], grid: Grid, names: S
     z, colours = _colours(plan, values)
     trace: Json = {
         "type": "heatmap",
-        "x": grid.centres,
+        "x": grid.edges,
         "y": labels,
         "z": [numbers(row, 4) for row in z],
         "colorscale": [[i / (len(look.palette.ramp) - 1), c] for i, c in enumerate(look.palette.ramp)],
