@@ -54,14 +54,12 @@ def measure(tensors: Sequence[torch.Tensor], *, factor: float = 1.0) -> Measurem
     """
     values = [_dense_values(tensor) for tensor in tensors]
     hidden = [_elements(tensor) - found.numel() for tensor, found in zip(tensors, values, strict=True)]
-    if factor != 1.0:
-        values = [found.mul(factor) for found in values]
     device = next((found.device for found in values if found.device.type != "cpu"), None)
     if device is None:
-        raw = measure_cpu.measure(values)
+        raw = measure_cpu.measure(values, factor)
         table = _table(raw.fields, raw.inf, np.asarray(hidden, np.int64), raw.amax, raw.squares)
         return Measurement(lambda: table)
-    return _on_device(values, np.asarray(hidden, np.int64), device)
+    return _on_device(values, np.asarray(hidden, np.int64), device, factor)
 
 
 def _dense_values(tensor: torch.Tensor) -> torch.Tensor:
@@ -82,7 +80,9 @@ def _elements(tensor: torch.Tensor) -> int:
     return tensor.numel() * (2 if tensor.is_complex() else 1)
 
 
-def _on_device(values: Sequence[torch.Tensor], hidden: NDArray[np.int64], device: torch.device) -> Measurement:
+def _on_device(
+    values: Sequence[torch.Tensor], hidden: NDArray[np.int64], device: torch.device, factor: float = 1.0
+) -> Measurement:
     """The same on any device: scatter_add counts without telling the host how large the result is."""
     rows = len(values)
     fields = torch.zeros(rows * FIELDS, dtype=torch.int64, device=device)
@@ -93,7 +93,8 @@ def _on_device(values: Sequence[torch.Tensor], hidden: NDArray[np.int64], device
     narrow = torch.empty(longest, dtype=torch.uint8, device=device)
     one = torch.ones((), dtype=torch.int64, device=device)
     for row, found in enumerate(values):
-        for part in found.split(longest) if found.numel() else ():
+        for chunk in found.split(longest) if found.numel() else ():
+            part = chunk if factor == 1.0 else chunk.mul(factor)
             bins = fields_into(part, wide, narrow).long() + row * FIELDS
             fields.scatter_add_(0, bins, one.expand(bins.shape))
             magnitude = part.abs()

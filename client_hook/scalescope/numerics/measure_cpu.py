@@ -43,20 +43,25 @@ class Raw:
         )
 
 
-def measure(values: Sequence[torch.Tensor]) -> Raw:
-    """Every statistic of ``values``: flat CPU tensors of fp32, bf16 or float64, one row each."""
+def measure(values: Sequence[torch.Tensor], factor: float) -> Raw:
+    """Every statistic of ``values`` times ``factor``: flat CPU tensors of fp32, bf16 or float64, one row each."""
     raw = Raw.zeros(len(values))
     small = [row for row, found in enumerate(values) if _is_small(found)]
-    _count_together(raw, small, [values[row] for row in small])
+    _count_together(raw, small, [_times(values[row], factor) for row in small])
     together = set(small)
     large = [row for row, found in enumerate(values) if row not in together and found.numel()]
     longest = min(max((values[row].numel() for row in large), default=0), _CHUNK)
     wide, narrow = torch.empty(longest, dtype=torch.int32), torch.empty(longest, dtype=torch.uint8)
     for row in large:
-        for part in values[row].split(_CHUNK):
+        found = _times(values[row], factor)
+        for part in found.split(_CHUNK):
             raw.fields[row] += torch.bincount(fields_into(part, wide, narrow), minlength=FIELDS).numpy()
-        _reduce(raw, row, values[row])
+        _reduce(raw, row, found)
     return raw
+
+
+def _times(values: torch.Tensor, factor: float) -> torch.Tensor:
+    return values if factor == 1.0 else values.mul(factor)
 
 
 def _is_small(values: torch.Tensor) -> bool:
