@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, sync_playwright
 
 from tests.browser import chromium
 
@@ -33,8 +33,15 @@ class Complaints:
 
     def watch(self, page: Page) -> None:
         page.on("console", self.console)
-        page.on("pageerror", lambda error: self.found.append(f"thrown: {error}"))
-        page.on("dialog", lambda dialog: (self.found.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("pageerror", self.thrown)
+        page.on("dialog", self.dialog)
+
+    def thrown(self, error: Exception) -> None:
+        self.found.append(f"thrown: {error}")
+
+    def dialog(self, opened: Dialog) -> None:
+        self.found.append(f"dialog: {opened.message}")
+        opened.dismiss()
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, expect
-from scalescope.wire import Event, Layout, Parameter
+from scalescope.wire import Event, Layout, Parameter, Record
 
 from tests.browser.conftest import Complaints
 from tests.serving import Served, Trainer, hello, layout, sample, skip, steps
@@ -25,7 +25,7 @@ def deliver(trainer: Trainer, first: int = 0, count: int = 60) -> None:
     sequence = trainer.durable + 1
     skipped = [float(step == 30) for step in range(first, first + count)]
     loss = [4.0 - step / 100 for step in range(first, first + count)]
-    before = [layout(sequence), sample(sequence + 1, 0), skip(sequence + 2, 30)] if first == 0 else []
+    before: list[Record] = [layout(sequence), sample(sequence + 1, 0), skip(sequence + 2, 30)] if first == 0 else []
     trainer.deliver(*before, steps(sequence + len(before), first, count, skipped=skipped, loss=loss))
 
 

@@ -22,7 +22,7 @@ class Grid:
 
     @property
     def edges(self) -> list[float]:
-        """Where columns begin, and where the last ends: Plotly would guess a width from centres, and guess one wrong."""
+        """Where columns begin, and where the last ends: from centres, Plotly would guess widths."""
         return [self.first + i * self.width - 0.5 for i in range(len(self.columns) + 1)]
 
     @property
