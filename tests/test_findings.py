@@ -126,6 +126,29 @@ def test_a_growth_interval_far_too_small_is_thrashing(interval: int, share: str)
     assert found.last_step is None
 
 
+def test_two_skips_in_a_row_are_one_rejected_doubling() -> None:
+    """A ceiling that has moved two octaves down costs two updates at each doubling; the interval is the cause."""
+    rows, scale, tracker, depth = [], 2.0**20, 0, 0
+    for step in range(400):
+        skipped = depth > 0
+        rows.append(StepRow(step, 0, scale, skipped, tracker, None))
+        tracker = 0 if skipped else tracker + 1
+        if skipped:
+            scale, depth = scale / 2, depth - 1
+        elif tracker == 20:
+            scale, tracker, depth = scale * 2, 0, 2
+    found = judged(rows, 20)
+    assert "growth_interval=2000" in found["SCALE_THRASH"].advice
+
+
+@pytest.mark.parametrize("interval", [2, 4])
+def test_a_very_short_interval_is_thrashing_within_a_hundred_updates(interval: int) -> None:
+    rows = timeline(100, interval=interval, start=2.0**20, ceiling=lambda step: 2.0 ** (18 + step % 2))
+    assert "SCALE_THRASH" in judged(rows, interval)
+    for codes in codes_over_time(rows, interval, every=5):
+        assert "HEALTHY_PROBING" not in codes
+
+
 def test_thrashing_needs_four_occasions_so_one_bad_batch_is_none() -> None:
     def spike(step: int) -> float:
         return 2.0**10 if 300 <= step < 309 else 2.0**40

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from scalescope_server.findings.catalogue import Case, remember
 from scalescope_server.judge import PASS_ROWS, Judge, judge_once
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.errors import NotFound
-from scalescope_server.store.records import Batch, Judged, RunId
+from scalescope_server.store.records import Batch, Judged, RunId, StepRow
 
 from tests.test_findings import timeline
 from tests.test_wire import HELLO
@@ -52,9 +52,12 @@ def hello(interval: int) -> Hello:
     return msgspec.structs.replace(HELLO, scaler=scaler)
 
 
-def send(store: Store, *, updates: int, interval: int, first: int = 0, sequence: int = 0) -> int:
-    """Store a thrashing run's updates from ``first`` on; the answer is the next sequence."""
-    rows = timeline(first + updates, interval=interval, start=2.0**20, ceiling=lambda _: 2.0**19)[first:]
+def thrashing(updates: int, *, interval: int = 20) -> list[StepRow]:
+    return timeline(updates, interval=interval, start=2.0**20, ceiling=lambda _: 2.0**19)
+
+
+def send(store: Store, rows: Sequence[StepRow], *, interval: int = 20, sequence: int = 0) -> int:
+    """Store ``rows`` as a trainer would; the answer is the next sequence."""
     records: list[Record] = [Layout(sequence=sequence, parameters=[], order="unknown", backward=[])]
     for row in rows:
         if row.skipped:
@@ -65,15 +68,8 @@ def send(store: Store, *, updates: int, interval: int, first: int = 0, sequence:
         "scale": column(every, np.array([row.scale for row in rows], np.float64)),
         "skipped": column(every, np.array([row.skipped for row in rows], np.float64)),
     }
-    records.append(
-        Steps(
-            sequence=sequence + len(records),
-            first=first,
-            count=len(rows),
-            at=np.ones(len(rows)).tobytes(),
-            columns=columns,
-        )
-    )
+    at, number = np.ones(len(rows)).tobytes(), sequence + len(records)
+    records.append(Steps(sequence=number, first=rows[0].step, count=len(rows), at=at, columns=columns))
     store.writer.append(Batch(hello(interval), tuple(records), 1.0, 100)).result()
     return sequence + len(records)
 
@@ -83,7 +79,7 @@ def codes(store: Store) -> list[str]:
 
 
 def test_committed_updates_become_findings_and_a_watermark(store: Store) -> None:
-    send(store, updates=300, interval=20)
+    send(store, thrashing(300))
     assert judge_once(store, RUN) is False
     assert codes(store)[0] == "SCALE_THRASH"
     assert store.reader.judgement(RUN)[0] == 299
@@ -91,23 +87,24 @@ def test_committed_updates_become_findings_and_a_watermark(store: Store) -> None
 
 
 def test_the_trainers_own_growth_interval_is_used(store: Store) -> None:
-    send(store, updates=600, interval=200)
+    send(store, thrashing(600, interval=200), interval=200)
     judge_once(store, RUN)
     assert set(codes(store)) == {"CALIBRATION", "HEALTHY_PROBING"}
 
 
 def test_a_finding_that_no_longer_holds_is_taken_back(store: Store) -> None:
-    sequence = send(store, updates=40, interval=20)
+    sequence = send(store, thrashing(300, interval=100), interval=100)
     judge_once(store, RUN)
     assert "HEALTHY_PROBING" in codes(store)
-    send(store, updates=260, interval=20, first=40, sequence=sequence)
+    worse = [StepRow(step, 0, 2.0**15, step % 5 == 0, 0, None) for step in range(300, 400)]
+    send(store, worse, interval=100, sequence=sequence)
     judge_once(store, RUN)
     assert "HEALTHY_PROBING" not in codes(store)
     assert "SCALE_THRASH" in codes(store)
 
 
 def test_a_pass_without_news_changes_nothing(store: Store) -> None:
-    send(store, updates=30, interval=20)
+    send(store, thrashing(30))
     judge_once(store, RUN)
     before = store.reader.judgement(RUN)
     assert judge_once(store, RUN) is False
@@ -115,17 +112,17 @@ def test_a_pass_without_news_changes_nothing(store: Store) -> None:
 
 
 def test_a_long_run_is_judged_in_several_passes_with_the_same_answer(store: Store) -> None:
-    send(store, updates=PASS_ROWS + 500, interval=20)
+    send(store, thrashing(PASS_ROWS + 500))
     assert judge_once(store, RUN) is True
     assert judge_once(store, RUN) is False
     assert store.reader.judgement(RUN)[0] == PASS_ROWS + 499
 
 
 def test_a_state_of_another_version_is_judged_anew_from_the_first_update(store: Store) -> None:
-    send(store, updates=300, interval=20)
+    send(store, thrashing(300))
     store.writer.commit_judgement(Judged(RUN, 299, remember(Case(version=0)), ())).result()
     assert codes(store) == []
-    send(store, updates=1, interval=20, first=300, sequence=1000)
+    send(store, thrashing(301)[300:], sequence=1000)
     judge_once(store, RUN)
     assert "SCALE_THRASH" in codes(store)
 
@@ -139,7 +136,7 @@ def test_the_thread_judges_what_it_is_woken_for_and_tells(store: Store) -> None:
     audience = Audience()
     judge = Judge(store, audience)
     judge.start()
-    send(store, updates=300, interval=20)
+    send(store, thrashing(300))
     judge.wake(RUN)
     assert audience.told.acquire(timeout=10)
     judge.stop()
@@ -147,7 +144,7 @@ def test_the_thread_judges_what_it_is_woken_for_and_tells(store: Store) -> None:
 
 
 def test_what_was_committed_before_a_crash_is_judged_at_the_next_start(store: Store) -> None:
-    send(store, updates=300, interval=20)
+    send(store, thrashing(300))
     audience = Audience()
     judge = Judge(store, audience)
     judge.start()
@@ -161,14 +158,14 @@ def test_waking_for_a_run_that_is_gone_is_no_accident(store: Store) -> None:
     judge = Judge(store, audience)
     judge.start()
     judge.wake(RunId("gone"))
-    send(store, updates=30, interval=20)
+    send(store, thrashing(30))
     judge.wake(RUN)
     assert audience.told.acquire(timeout=10)
     judge.stop()
 
 
 def test_a_locked_database_delays_a_judgement_and_never_loses_it(store: Store, path: Path) -> None:
-    send(store, updates=300, interval=20)
+    send(store, thrashing(300))
     locker = sqlite3.connect(path, isolation_level=None)
     locker.execute("BEGIN IMMEDIATE")
     audience = Audience()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from scalescope_server.findings.history import History, ScalerRules
+from scalescope_server.findings.history import SKIP_SHARE, History, ScalerRules
 from scalescope_server.findings.words import percent, scale_text
 from scalescope_server.store.records import FindingRow
 
 
 def find(history: History, rules: ScalerRules) -> list[FindingRow]:
-    """Nothing before the first rejected doubling, nor when most skips have another cause."""
+    """Nothing before the first rejected doubling, nor when skips are many or mostly have another cause."""
     probes = [skip for skip in history.skips if skip.after_growth is not None]
-    if not probes or len(probes) * 2 < len(history.skips):
+    updates, share = history.window_updates(rules), history.skip_share(rules)
+    if not probes or len(probes) * 2 < len(history.skips) or share > SKIP_SHARE:
         return []
-    updates = history.window_updates(rules)
-    share = len(history.skips) / updates
     ceiling = min(skip.scale for skip in probes)
     return [
         FindingRow(

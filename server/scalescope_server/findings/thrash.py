@@ -8,14 +8,11 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from scalescope_server.findings.history import History, ScalerRules, Skip
+from scalescope_server.findings.history import SKIP_SHARE, History, ScalerRules, Skip
 from scalescope_server.findings.words import percent, scale_code, scale_text, times
 from scalescope_server.store.records import FindingRow
 
-# What a training may lose without anyone minding. An interval of 200 costs 0.5 %, one of 100 just under 1 %;
-# one of 20 costs 4.5 % and one of 5 costs 16 % (measured), for as long as the run lasts.
-SKIP_SHARE = 0.01
-# Beside the share above, a rate must be this many times what the growth interval explains.
+# Beside the share that nobody minds, a rate must be this many times what the growth interval explains.
 BEYOND_PROBING = 2.0
 # Separate occasions, not skips: one bad batch can cost several halvings in a row, and that is no thrashing.
 OCCASIONS = 4
@@ -61,13 +58,13 @@ def find(episodes: Sequence[Episode]) -> list[FindingRow]:
 
 
 def _thrashes(history: History, rules: ScalerRules) -> bool:
-    share = len(history.skips) / max(history.window_updates(rules), 1)
+    share = history.skip_share(rules)
     beyond = BEYOND_PROBING * rules.probe_share if not _interval_is_the_cause(history.skips) else 0.0
     return share > SKIP_SHARE and share > beyond and _occasions(history.skips) >= OCCASIONS
 
 
 def _calm(history: History, rules: ScalerRules) -> bool:
-    return len(history.skips) <= CLOSE_BELOW * SKIP_SHARE * history.window_updates(rules)
+    return history.skip_share(rules) <= CLOSE_BELOW * SKIP_SHARE
 
 
 def _occasions(skips: Sequence[Skip]) -> int:
