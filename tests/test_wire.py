@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -56,6 +57,7 @@ HELLO = Hello(
     optimizers=[OptimizerSettings(name="AdamW", values={"lr": 1e-3}, flags={"fused": True})],
     every=10,
 )
+SAMPLES = Path(__file__).parent / "samples"
 ROWS = np.array([0, 2])
 STEPS = Steps(
     sequence=3,
@@ -100,6 +102,16 @@ def test_a_trainer_message_is_read_as_it_was_written(message: Hello) -> None:
 @pytest.mark.parametrize("message", FROM_SERVER, ids=lambda m: type(m).__name__)
 def test_a_server_message_is_read_as_it_was_written(message: Ack) -> None:
     assert decode_from_server(encode(message)) == message
+
+
+@pytest.mark.parametrize("message", [*FROM_TRAINER, *FROM_SERVER], ids=lambda m: type(m).__name__)
+def test_the_bytes_on_the_wire_are_those_of_protocol_1(message: Hello) -> None:
+    """A trainer of yesterday meets a server of today: what these files hold stays readable and stays written."""
+    golden = (SAMPLES / f"{type(message).__name__.lower()}.msgpack").read_bytes()
+    decode = decode_from_server if message in FROM_SERVER else decode_from_trainer
+    assert decode(golden) == message
+    # Compressed bodies are the compressor's to choose; everything else is ours.
+    assert isinstance(message, Sample) or encode(message) == golden
 
 
 def test_a_server_message_is_not_taken_from_a_trainer() -> None:
