@@ -10,6 +10,10 @@ import { Tiles } from "./tiles.js";
 
 /** @typedef {import("./plotly.d.ts").Chart} Chart */
 
+const FINDINGS_EVERY_MS = 3000;
+// A phone shows more points than it has pixels rather than a fold by eight.
+const LEAST_POINTS = 600;
+
 const tiles = new Tiles(byId("tiles"));
 /** @type {Map<string, ChartCard>} */
 const cards = new Map();
@@ -29,6 +33,7 @@ let tokens = null;
 /** @type {import("./live.js").News | null} */
 let latest = null;
 let findingsShown = "";
+let findingsAt = Number.NEGATIVE_INFINITY;
 
 const page = new RunPage({
   load,
@@ -39,7 +44,10 @@ const page = new RunPage({
     void loadFindings(JSON.stringify([news.findings, news.worst]));
     if (run && run.state !== news.state) void loadRun();
   },
-  onBeat: () => void loadRun(),
+  onBeat: () => {
+    void loadRun();
+    void loadFindings(findingsShown);
+  },
   onRange: (range) => {
     for (const card of cards.values()) card.show([range[0] - 0.5, range[1] - 0.5]);
   },
@@ -49,7 +57,7 @@ void loadRun();
 void loadFindings("");
 
 async function load() {
-  const width = Math.max(cards.get("scale")?.width ?? byId("charts").clientWidth, 200);
+  const width = Math.max(cards.get("scale")?.width ?? byId("charts").clientWidth, LEAST_POINTS);
   const query = page.query(width);
   for (const name of inView) query.append("chart", name);
   const range = page.axis;
@@ -106,10 +114,14 @@ async function loadRun() {
   if (!settings.querySelector("details[open]")) showSettings(settings, run);
 }
 
-/** @param {string} state fetched again only when the news tells of a change */
+/**
+ * An open finding's numbers move with every update: it is fetched again now and then, at once when one opens or ends.
+ * @param {string} state what the news says of the findings
+ */
 async function loadFindings(state) {
-  if (state === findingsShown && state !== "") return;
+  if (state === findingsShown && performance.now() - findingsAt < FINDINGS_EVERY_MS) return;
   findingsShown = state;
+  findingsAt = performance.now();
   const answer = await fetchJson(runPath(page.run, "/findings")).catch(() => null);
   if (!answer) {
     findingsShown = "unknown";

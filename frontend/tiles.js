@@ -45,7 +45,7 @@ export class Tiles {
     const total = (/** @type {"lost" | "dropped" | "received"} */ name) =>
       ledger.reduce((sum, row) => sum + row[name], 0);
     const ranks = new Set(ledger.map((row) => row.rank)).size;
-    const detail = `${count(total("dropped"))} dropped · ${count(total("received"))} received · ${ranks} rank${ranks === 1 ? "" : "s"}`;
+    const detail = `${count(total("dropped"))} dropped · ${count(total("received"))} received${ranks > 1 ? ` · ${ranks} ranks` : ""}`;
     this.delivery.show(`${count(total("lost"))} lost`, detail, total("lost") > 0);
   }
 }

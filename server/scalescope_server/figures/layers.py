@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scalescope.numerics.measures import MeasureName, evaluate
 
-from scalescope_server.figures.chart import MONOSPACED, Chart, Json, Look, axis, layout, log2, numbers, plain
+from scalescope_server.figures.chart import (
+    MONOSPACED,
+    Chart,
+    Json,
+    Look,
+    axis,
+    bounds,
+    layout,
+    log2,
+    log2_label,
+    numbers,
+    plain,
+)
 from scalescope_server.figures.grid import Grid, column_grain
 from scalescope_server.figures.walls import as_parts, compute_format
 from scalescope_server.store.records import ParameterRow
@@ -123,7 +136,7 @@ def _figure(plan: MeasurePlan, values: NDArray[np.float64], grid: Grid, names: S
         "showgrid": False,
         "ticks": "",
     }
-    left = 12 + min(max(len(name) for name in short), 34) * (6 if not look.compact else 5)
+    left = 12 + min(max(len(name) for name in short), 34) * 6
     frame = layout(look, y=y, left=max(left, 60), x={"range": list(grid.span), "showgrid": False})
     frame |= {"hovermode": "closest", "meta": {"names": list(names)}}
     return {"data": [trace], "layout": frame}
@@ -158,7 +171,10 @@ def _colour_bar(plan: MeasurePlan, z: NDArray[np.float64], look: Look) -> Json:
             "tickvals": [float(np.log10(1 + 10**k)) for k in marks],
             "ticktext": [f"{10**k:,}" for k in marks],
         }
-    return bar | {"tickprefix": "2^", "tickformat": ".0f"}
+    low, high = bounds(z) or (0.0, 1.0)
+    step = max(round((high - low) / 5), 1)
+    marks = range(math.ceil(low), math.floor(high) + 1, step)
+    return bar | {"tickvals": list(marks), "ticktext": [log2_label(mark) for mark in marks]}
 
 
 def _rows(values: NDArray[np.float64], parameters: Sequence[ParameterRow]) -> list[Row]:

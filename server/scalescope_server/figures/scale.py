@@ -29,6 +29,8 @@ from scalescope_server.figures.palette import Palette
 from scalescope_server.figures.walls import Walls
 from scalescope_server.store.records import EventRow, Series
 
+# Beyond this, marks of full size cover the line they stand on.
+_FEW_MARKS = 60
 _EMPTY = np.zeros(0, np.float64)
 
 
@@ -204,7 +206,7 @@ def _mark_trace(found: Sequence[Mark], palette: Palette) -> Json:
         "hovertemplate": "%{text}<extra></extra>",
         "cliponaxis": False,
         "marker": {
-            "size": 9,
+            "size": 9 if len(found) <= _FEW_MARKS else 6,
             "symbol": [SYMBOLS[mark.kind] for mark in found],
             "color": [colours[mark.kind] for mark in found],
             "line": {"width": 1, "color": palette.panel},

@@ -208,15 +208,17 @@ def _traces(line: Line, found: Series, plan: Plan, bucket: int, lines: int, pale
 
 
 def _band(found: Series, kind: Kind, colour: str, palette: Palette) -> list[Json]:
+    """From the smallest to the largest value of each point that has one: a gap would tear the fill."""
+    rows = np.flatnonzero(found.n)
     edge: Json = {
         "type": "scatter",
         "mode": "lines",
         "hoverinfo": "skip",
         "line": {"width": 0},
-        "x": found.step.tolist(),
+        "x": found.step[rows].tolist(),
     }
     fill = {"fill": "tonexty", "fillcolor": palette.veil(colour, 0.2)}
-    low, high = _drawn(found.min, kind), _drawn(found.max, kind)
+    low, high = _drawn(found.min[rows], kind), _drawn(found.max[rows], kind)
     return [edge | {"y": low, "name": "lowest"}, edge | {"y": high, "name": "highest"} | fill]
 
 
