@@ -68,7 +68,8 @@ class Intake:
             logger.warning(
                 "scalescope: log(%.64s=...): expected a number or a tensor of one element under a name that is not "
                 "the hook's own, got %s; it was left out, and later ones are only counted",
-                name,
+                # A lone surrogate would make the log's own stream fail.
+                name.encode("utf-8", "backslashreplace").decode(),
                 type(thing).__name__,
             )
 
