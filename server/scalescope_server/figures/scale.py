@@ -29,8 +29,8 @@ from scalescope_server.figures.palette import Palette
 from scalescope_server.figures.walls import Walls
 from scalescope_server.store.records import EventRow, Series
 
-# Beyond this, marks of full size cover the line they stand on.
-_FEW_MARKS = 60
+# Pixels, up to how many marks: many marks of full size would cover the line they stand on.
+_MARK_SIZES = ((9, 60), (7.5, 200), (6, math.inf))
 _EMPTY = np.zeros(0, np.float64)
 
 
@@ -206,7 +206,7 @@ def _mark_trace(found: Sequence[Mark], palette: Palette) -> Json:
         "hovertemplate": "%{text}<extra></extra>",
         "cliponaxis": False,
         "marker": {
-            "size": 9 if len(found) <= _FEW_MARKS else 6,
+            "size": next(size for size, most in _MARK_SIZES if len(found) <= most),
             "symbol": [SYMBOLS[mark.kind] for mark in found],
             "color": [colours[mark.kind] for mark in found],
             "line": {"width": 1, "color": palette.panel},
