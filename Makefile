@@ -10,7 +10,7 @@ WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-js test-py check format bench package chromium clean
+.PHONY: help demo serve test test-js test-py test-browser check format bench package chromium clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -21,13 +21,17 @@ demo: $(VENV)/.app ## Train a real fp16 model with the hook, the dashboard besid
 serve: $(VENV)/.app ## Start the server on SQLite (ARGS="--port 8765")
 	$(BIN)/scalescope serve $(ARGS)
 
-test: test-js test-py ## Run every test, browser and JavaScript included
+test: test-js test-py test-browser ## Run every test, browser and JavaScript included
 
 test-js: $(VENV)/.node
 	$(NODE_PATH) node --test "tests/js/*.test.js"
 
-test-py: $(VENV)/.dev chromium
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+test-py: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not browser" -n $(WORKERS) --dist loadfile $(ARGS)
+
+# In a process of their own: the browser's driver keeps an event loop running in the thread of the tests.
+test-browser: $(VENV)/.dev chromium
+	$(BIN)/python -m pytest -m browser $(ARGS)
 
 check: $(VENV)/.dev $(VENV)/.node ## Format, lint, types, import contracts, JavaScript types
 	$(BIN)/ruff format --check .

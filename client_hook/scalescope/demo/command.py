@@ -101,8 +101,8 @@ def _state(moment: Moment) -> str:
 
 
 def _stay_up(url: str, out: TextIO) -> None:
-    print(f"The server stays up at {url} (Ctrl-C stops it)", file=out, flush=True)
     with suppress(KeyboardInterrupt):
+        print(f"The server stays up at {url} (Ctrl-C stops it)", file=out, flush=True)
         threading.Event().wait()
 
 
