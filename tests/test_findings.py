@@ -122,6 +122,7 @@ def test_a_growth_interval_far_too_small_is_thrashing(interval: int, share: str)
     assert found.severity == "warning"
     assert f"({share}" in found.sentence
     assert "The lowest scale that overflowed is 2^20; head.weight overflows first in backward order" in found.sentence
+    assert f"all of them within one growth interval ({interval} updates) of a doubling" in found.sentence
     assert "GradScaler(init_scale=2.0**19, growth_interval=2000)" in found.advice
     assert found.last_step is None
 

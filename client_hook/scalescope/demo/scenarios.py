@@ -30,8 +30,8 @@ SCENARIOS = {
         Scenario(
             "thrash",
             init_scale=2.0**24,
-            growth_interval=2,
-            reason="a growth interval of 2, mixed up with the growth factor: doubles into its ceiling again and again",
+            growth_interval=20,
+            reason="doubles after only 20 good updates, hits the ceiling again and again, loses one update in twenty",
         ),
     )
 }

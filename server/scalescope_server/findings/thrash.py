@@ -18,8 +18,6 @@ BEYOND_PROBING = 2.0
 OCCASIONS = 4
 # Open episodes close when the share has fallen to this part of the limit, so they do not flicker.
 CLOSE_BELOW = 0.5
-# A skip at most so many updates after a doubling rejects that doubling.
-REJECTS_WITHIN = 4
 # Of the skips, so large a part must be rejected doublings for the growth interval to be the cause.
 MOSTLY = 0.75
 DEFAULT_INTERVAL = 2000
@@ -119,9 +117,19 @@ def _finding(episode: Episode) -> FindingRow:
 
 def _lost(episode: Episode) -> str:
     skips, share = episode.skips, len(episode.skips) / max(episode.updates, 1)
-    rejected = sum(skip.after_growth is not None and skip.after_growth <= REJECTS_WITHIN for skip in skips)
-    closely = f", {rejected} of them within {REJECTS_WITHIN} updates of a doubling" if rejected else ""
-    return f"{len(skips)} of the last {times(episode.updates, 'update')} were thrown away ({percent(share)}){closely}."
+    return (
+        f"{len(skips)} of the last {times(episode.updates, 'update')} were thrown away ({percent(share)})"
+        f"{_after_doublings(episode)}."
+    )
+
+
+def _after_doublings(episode: Episode) -> str:
+    """A doubling is rejected by a skip before the next one is due."""
+    rejections = len(_rejections(episode.skips))
+    if not rejections:
+        return ""
+    part = "all" if rejections == len(episode.skips) else f"{rejections}"
+    return f", {part} of them within one growth interval ({times(episode.interval, 'update')}) of a doubling"
 
 
 def _where(skips: Sequence[Skip], ceiling: float, culprit: str | None, times_first: int) -> str:
