@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from importlib import resources
 
@@ -92,3 +93,21 @@ def test_plotly_comes_from_the_installed_wheel_under_its_version(served: Served)
 @pytest.mark.parametrize("name", ["base.html", "plotly.d.ts", "__init__.py", "..%2fpages.py", "%2e%2e", "nothing.js"])
 def test_nothing_but_the_front_ends_files_is_served(served: Served, name: str) -> None:
     assert served.get(f"/static/{frontend_version()}/{name}").status == 404
+
+
+@pytest.mark.parametrize("accepted", ["gzip", "gzip, deflate, br", "br;q=1.0, gzip;q=0.8"])
+def test_a_file_is_sent_compressed_to_whom_takes_it(served: Served, accepted: str) -> None:
+    path = f"/static/{plotly_version()}/plotly.min.js"
+    plain, packed = served.get(path), served.get(path, accept_encoding=accepted)
+    assert packed.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(packed.body) == plain.body
+    assert len(packed.body) < len(plain.body) / 2
+    assert packed.headers["etag"] != plain.headers["etag"]
+    again = served.get(path, accept_encoding=accepted, if_none_match=packed.headers["etag"])
+    assert (again.status, again.body) == (304, b"")
+
+
+@pytest.mark.parametrize("accepted", ["", "br", "gzip;q=0", "identity, gzip; q=0.0"])
+def test_a_file_is_sent_plain_to_whom_does_not(served: Served, accepted: str) -> None:
+    answer = served.get("/static/old/style.css", accept_encoding=accepted)
+    assert "content-encoding" not in answer.headers
