@@ -93,6 +93,26 @@ def test_the_chart_gets_points_while_a_training_runs(server: ServerProcess, page
     assert x == list(range(STEPS))
 
 
+def test_a_server_killed_beside_a_page_and_a_trainer_loses_nothing_and_both_go_on(
+    server: ServerProcess, page: Page, complaints: Complaints
+) -> None:
+    complaints.expect(*REFUSED, "WebSocket connection")
+    page.goto(server.address.url)
+    with training(server.address.url):
+        page.locator("a[data-run]").first.click(timeout=DEADLINE_S * 1000)
+        page.locator("html[data-drawn-step]").wait_for()
+        run = page.url.rsplit("/", 1)[-1]
+        server.end(signal.SIGKILL)
+        page.locator("html[data-live=lost]").wait_for()
+        server.start()
+        page.locator("html[data-live=live]").wait_for()
+    page.locator(f'html[data-drawn-step="{STEPS - 1}"]').wait_for()
+    stored = server.address.get(f"/api/runs/{run}/series?name=scale").json()
+    assert (stored["bucket"], stored["series"]["scale"]["step"]) == (1, list(range(STEPS)))
+    (ledger,) = server.address.get(f"/api/runs/{run}").json()["ledger"]
+    assert (ledger["lost"], ledger["dropped"]) == (0, 0)
+
+
 def test_a_page_tells_that_the_server_is_gone_and_recovers_by_itself(
     server: ServerProcess, page: Page, complaints: Complaints
 ) -> None:
