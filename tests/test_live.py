@@ -62,6 +62,7 @@ class Summaries:
             "attempted": 1,
             "applied": 1,
             "skipped": 0,
+            "last_step": 0,
             "scale": 2.0,
             "findings": {},
             "worst": None,
@@ -208,11 +209,12 @@ async def test_news_that_the_database_would_not_give_comes_later() -> None:
 
 async def test_the_step_is_the_last_stored_one_even_where_some_are_missing() -> None:
     summaries = Summaries()
-    summaries.put(attempted=3)
+    summaries.put(attempted=5, last_step=7)
     hub = Hub(summaries.latest, silent_after_s=60, clock=Clock())
     running = asyncio.create_task(hub.run())
-    page = hub.open(RunId("r"))
-    hub.publish(receipt(stop=8))
+    page = hub.open(None)
+    # Another rank is ahead of the one whose updates the page shows.
+    hub.publish(Receipt(RunId("r"), 1, 0, 1, 0, (50, 50), 1, 0, ended=False))
     assert (await taken(page)).step == 7
     running.cancel()
 

@@ -60,6 +60,16 @@ def finding(severity: str, first_step: int = 0) -> FindingRow:
     )
 
 
+def test_the_last_step_is_the_last_stored_update_of_rank_0_whatever_is_missing_before_it(store: Store) -> None:
+    say, other = Dictation(), Dictation()
+    store.writer.append(batch(hello(), say.layout(("w", None)), say.event(70))).result()
+    assert store.reader.latest("run").last_step is None
+    store.writer.append(batch(hello(), say.steps(0, 10), say.steps(1000, 10))).result()
+    store.writer.append(batch(hello(rank=1), other.steps(0, 2000))).result()
+    latest = store.reader.latest("run")
+    assert (latest.attempted, latest.last_step) == (20, 1009)
+
+
 def test_runs_come_newest_first_page_by_page(store: Store) -> None:
     for number in range(5):
         # Two of them began in the same second.

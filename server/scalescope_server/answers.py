@@ -53,7 +53,10 @@ class HealthAnswer(Struct, frozen=True):
 
 
 class RunLine(Struct, frozen=True, kw_only=True):
-    """A run in the list. Times are seconds since the epoch; ``sparkline`` holds log2 of the scale."""
+    """A run in the list. Times are seconds since the epoch; ``sparkline`` holds log2 of the scale.
+
+    ``last_step``: the last stored update, null before the first.
+    """
 
     id: str
     project: str
@@ -65,6 +68,7 @@ class RunLine(Struct, frozen=True, kw_only=True):
     attempted: int
     applied: int
     skipped: int
+    last_step: int | None
     scale: Single
     findings: dict[str, int]
     worst: str | None

@@ -57,7 +57,6 @@ class Hub:
         self._clock = clock
         self._pages: set[Page] = set()
         self._alive: dict[RunId, float] = {}
-        self._stops: dict[RunId, int] = {}
         self._dirty: dict[RunId, None] = {}
         self._woken = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -88,7 +87,6 @@ class Hub:
     def publish(self, receipt: Receipt) -> None:
         """Tell that a batch was committed."""
         run = receipt.run
-        self._stops[run] = max(self._stops.get(run, 0), receipt.steps[1])
         self.seen(run, self._clock())
         if receipt.ended:
             self._forget(run)
@@ -163,11 +161,10 @@ class Hub:
                 page.put(news)
 
     def _news(self, summary: RunSummary) -> News:
-        stop = max(summary.attempted, self._stops.get(RunId(summary.id), 0))
         return News(
             run=summary.id,
             state=summary.state,
-            step=stop - 1 if stop else None,
+            step=summary.last_step,
             attempted=summary.attempted,
             applied=summary.applied,
             skipped=summary.skipped,
@@ -184,7 +181,6 @@ class Hub:
 
     def _forget(self, run: RunId) -> None:
         self._alive.pop(run, None)
-        self._stops.pop(run, None)
 
 
 @router.websocket("/api/live")

@@ -74,7 +74,11 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):
-    """A line of the runs list. ``sparkline``: up to 60 values of log2(scale), null where there is no scale."""
+    """A line of the runs list. ``sparkline``: up to 60 values of log2(scale), null where there is no scale.
+
+    ``last_step``: the last stored update of rank 0, None before the first. With a gap in the steps it is more
+    than ``attempted - 1``.
+    """
 
     id: str
     project: str
@@ -86,6 +90,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     attempted: int
     applied: int
     skipped: int
+    last_step: int | None
     scale: float | None
     findings: dict[str, int]
     worst: str | None

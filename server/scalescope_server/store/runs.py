@@ -102,6 +102,7 @@ def _summary(
         attempted=run.attempted,
         applied=run.attempted - run.skipped,
         skipped=run.skipped,
+        last_step=run.last_step if run.last_step >= 0 else None,
         scale=run.scale,
         findings=findings,
         worst=max(findings, key=lambda severity: SEVERITIES.index(severity), default=None),
