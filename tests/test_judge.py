@@ -56,7 +56,9 @@ def thrashing(updates: int, *, interval: int = 20) -> list[StepRow]:
     return timeline(updates, interval=interval, start=2.0**20, ceiling=lambda _: 2.0**19)
 
 
-def send(store: Store, rows: Sequence[StepRow], *, interval: int = 20, sequence: int = 0) -> int:
+def send(
+    store: Store, rows: Sequence[StepRow], *, interval: int = 20, sequence: int = 0, segment: str = HELLO.segment
+) -> int:
     """Store ``rows`` as a trainer would; the answer is the next sequence."""
     records: list[Record] = [Layout(sequence=sequence, parameters=[], order="unknown", backward=[])]
     for row in rows:
@@ -70,7 +72,8 @@ def send(store: Store, rows: Sequence[StepRow], *, interval: int = 20, sequence:
     }
     at, number = np.ones(len(rows)).tobytes(), sequence + len(records)
     records.append(Steps(sequence=number, first=rows[0].step, count=len(rows), at=at, columns=columns))
-    store.writer.append(Batch(hello(interval), tuple(records), 1.0, 100)).result()
+    sender = msgspec.structs.replace(hello(interval), segment=segment)
+    store.writer.append(Batch(sender, tuple(records), 1.0, 100)).result()
     return sequence + len(records)
 
 
@@ -78,11 +81,11 @@ def codes(store: Store) -> list[str]:
     return [finding.code for finding in store.reader.findings(RUN)]
 
 
-def test_committed_updates_become_findings_and_a_watermark(store: Store) -> None:
+def test_committed_updates_become_findings_and_are_counted(store: Store) -> None:
     send(store, thrashing(300))
     assert judge_once(store, RUN) is False
     assert codes(store)[0] == "SCALE_THRASH"
-    assert store.reader.judgement(RUN)[0] == 299
+    assert store.reader.judgement(RUN)[0] == 300
     assert "head.weight overflows first" in store.reader.findings(RUN)[0].sentence
 
 
@@ -115,16 +118,32 @@ def test_a_long_run_is_judged_in_several_passes_with_the_same_answer(store: Stor
     send(store, thrashing(PASS_ROWS + 500))
     assert judge_once(store, RUN) is True
     assert judge_once(store, RUN) is False
-    assert store.reader.judgement(RUN)[0] == PASS_ROWS + 499
+    assert store.reader.judgement(RUN)[0] == PASS_ROWS + 500
 
 
 def test_a_state_of_another_version_is_judged_anew_from_the_first_update(store: Store) -> None:
     send(store, thrashing(300))
-    store.writer.commit_judgement(Judged(RUN, 299, remember(Case(version=0)), ())).result()
+    store.writer.commit_judgement(Judged(RUN, 300, remember(Case(version=0)), ())).result()
     assert codes(store) == []
     send(store, thrashing(301)[300:], sequence=1000)
     judge_once(store, RUN)
     assert "SCALE_THRASH" in codes(store)
+
+
+def test_updates_of_an_older_segment_that_come_late_are_judged_as_if_they_had_come_in_time(store: Store) -> None:
+    """The first segment crashed with data in its spool, the second went on, then the spool was pushed."""
+    calm = [StepRow(step, 0, 2.0**15, False, 0, None) for step in range(300)]
+    sequence = send(store, calm[:10], segment="a")
+    send(store, calm, segment="b")
+    judge_once(store, RUN)
+    assert codes(store) == []
+    late = [StepRow(step, 0, 2.0**15, step % 5 == 0, 0, None) for step in range(10, 200)]
+    send(store, late, sequence=sequence, segment="a")
+    assert store.reader.unjudged() == [RUN]
+    judge_once(store, RUN)
+    assert "SCALE_THRASH" in codes(store)
+    assert store.reader.judgement(RUN)[0] == 500
+    assert store.reader.unjudged() == []
 
 
 def test_a_deleted_run_is_told_as_such(store: Store) -> None:
@@ -150,7 +169,7 @@ def test_what_was_committed_before_a_crash_is_judged_at_the_next_start(store: St
     judge.start()
     assert audience.told.acquire(timeout=10)
     judge.stop()
-    assert store.reader.judgement(RUN)[0] == 299
+    assert store.reader.judgement(RUN)[0] == 300
 
 
 def test_waking_for_a_run_that_is_gone_is_no_accident(store: Store) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from scalescope_server.store.engine import Store, open_store
-from scalescope_server.store.records import EventRow, StepRow
+from scalescope_server.store.records import BEFORE_ALL, EventRow, Position, StepRow
 
 from tests.batches import Dictation, batch, hello
 
@@ -53,7 +53,7 @@ def test_an_event_keeps_its_data_and_what_json_cannot_hold_becomes_text(store: S
     assert (event.kind, event.step, event.rank, event.at, event.data) == ("skip", 4, 1, 4.0, expected)
 
 
-def test_the_judge_reads_updates_of_rank_0_beyond_its_watermark_with_their_culprit(store: Store) -> None:
+def test_the_judge_reads_updates_of_rank_0_beyond_its_position_with_their_culprit(store: Store) -> None:
     say = Dictation()
     skip = say.event(2, "skip", '{"parameter": "w"}')
     steps = say.steps(0, 4, skipped={2: 1.0}, scale=[8.0] * 4, growth_tracker=[0, 1, 2, 0])
@@ -62,13 +62,15 @@ def test_the_judge_reads_updates_of_rank_0_beyond_its_watermark_with_their_culpr
     records = (other.event(2, "skip", '{"parameter": "other"}'), other.event(3, "skip", '{"parameter": null}'))
     store.writer.append(batch(hello(rank=1), *records, other.steps(0, 4))).result()
     store.writer.append(batch(hello(segment="second"), Dictation().steps(0, 1))).result()
-    assert store.reader.steps_after("run", 1, 10) == [
+    found, stored = store.reader.steps_after("run", Position(0, 1), 10)
+    assert stored == 5
+    assert found == [
         StepRow(2, 0, 8.0, True, 2, "w"),
         StepRow(3, 0, 8.0, False, 0, None),
         StepRow(4, 1, None, False, None, None),
     ]
-    assert [row.step for row in store.reader.steps_after("run", -1, 2)] == [0, 1]
-    assert store.reader.steps_after("run", 4, 2) == []
+    assert [row.step for row in store.reader.steps_after("run", BEFORE_ALL, 2)[0]] == [0, 1]
+    assert store.reader.steps_after("run", Position(1, 4), 2) == ([], 5)
     assert store.reader.scaler("run") == {
         "name": "GradScaler",
         "enabled": True,

@@ -156,13 +156,13 @@ def test_the_worst_finding_and_the_number_of_each_are_told(store: Store) -> None
     assert (summaries["quiet"].findings, summaries["quiet"].worst) == ({}, None)
 
 
-def test_a_judgement_replaces_the_same_episode_and_moves_the_watermark(store: Store) -> None:
+def test_a_judgement_replaces_the_one_before_and_counts_its_updates(store: Store) -> None:
     begin(store, "run", updates=5)
-    assert (store.reader.judgement("run"), store.reader.unjudged()) == ((-1, b""), ["run"])
-    for watermark, severity in ((2, "info"), (4, "info")):
-        judged = Judged(RunId("run"), watermark, b"state", (finding(severity), finding("fatal")))
+    assert (store.reader.judgement("run"), store.reader.unjudged()) == ((0, b""), ["run"])
+    for updates, severity in ((3, "info"), (5, "info")):
+        judged = Judged(RunId("run"), updates, b"state", (finding(severity), finding("fatal")))
         store.writer.commit_judgement(judged).result()
-    assert (store.reader.judgement("run"), store.reader.unjudged()) == ((4, b"state"), [])
+    assert (store.reader.judgement("run"), store.reader.unjudged()) == ((5, b"state"), [])
     found = store.reader.findings("run")
     assert [row.severity for row in found] == ["fatal", "info"]
     assert found[0].evidence == {"steps": [1, 2], "share": None}

@@ -246,6 +246,6 @@ def _happenings() -> None:
     op.create_table(
         "judgement",
         sa.Column("run", key, sa.ForeignKey("run.key", ondelete="CASCADE"), primary_key=True),
-        sa.Column("watermark", sa.BigInteger, nullable=False),
+        sa.Column("updates", sa.BigInteger, nullable=False),
         sa.Column("state", sa.LargeBinary, nullable=False),
     )

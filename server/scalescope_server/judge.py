@@ -1,9 +1,10 @@
 """The judge: findings over what is committed, apart from ingest and never in its way.
 
-It reads the rows of a run past its watermark in step order, folds them with pure functions, and commits the
-new state, the findings and the watermark in one transaction. So a crash neither loses nor repeats a
-judgement, and a slow or locked database delays it and never falsifies it. One server holds a SQLite file, so
-one judge judges a run.
+It reads the updates of a run past its position in order, folds them with pure functions, and commits the new
+state and the findings in one transaction. So a crash neither loses nor repeats a judgement, and a slow or
+locked database delays it and never falsifies it. Updates that come late and belong before its position (a
+segment whose spooled data was delivered after the next had begun) make it judge the run anew. One server
+holds a SQLite file, so one judge judges a run.
 """
 
 from __future__ import annotations
@@ -65,9 +66,12 @@ class Judge:
             self._turn.notify()
 
     def _run(self) -> None:
-        self._attempt(self._take_up_unjudged)
+        while not self._attempt(self._take_up_unjudged):
+            self._rest()
         while (run := self._next()) is not None:
-            self._attempt(functools.partial(self._judge, run), run)
+            if not self._attempt(functools.partial(self._judge, run)):
+                self._rest()
+                self.wake(run)
 
     def _next(self) -> RunId | None:
         with self._turn:
@@ -78,17 +82,22 @@ class Judge:
             del self._waiting[run]
             return run
 
-    def _attempt(self, action: Callable[[], None], run: RunId | None = None) -> None:
+    def _attempt(self, action: Callable[[], None]) -> bool:
+        """Whether it is done with; not while the database is away."""
         try:
             action()
         except NotFound:
             pass  # Deleted between the news and its turn.
         except StoreError as error:
             logger.warning("judging waits for the database: %s", error)
-            with self._turn:
-                self._turn.wait_for(lambda: self._stopping, timeout=RETRY_S)
-            if run is not None:
-                self.wake(run)
+            return self._stopping
+        except Exception:
+            logger.exception("a run could not be judged; it is tried again at its next update")
+        return True
+
+    def _rest(self) -> None:
+        with self._turn:
+            self._turn.wait_for(lambda: self._stopping, timeout=RETRY_S)
 
     def _take_up_unjudged(self) -> None:
         for run in self._store.reader.unjudged():
@@ -107,17 +116,18 @@ def judge_once(store: Store, run: RunId) -> bool:
         NotFound: if the run is gone.
         StoreError: if the database could not answer or commit; nothing has changed then.
     """
-    watermark, state = store.reader.judgement(run)
-    case = recall(state)
-    if case is None:
-        watermark, case = -1, Case()
-    steps = store.reader.steps_after(run, watermark, PASS_ROWS)
+    _, state = store.reader.judgement(run)
+    case = recall(state) or Case()
+    steps, stored = store.reader.steps_after(run, case.position, PASS_ROWS)
+    if len(steps) < PASS_ROWS and stored != case.updates + len(steps):
+        case = Case()
+        steps, stored = store.reader.steps_after(run, case.position, PASS_ROWS)
     if not steps:
         return False
     rules = _rules(store, run)
     case = fold(case, steps, rules)
     found: tuple[FindingRow, ...] = findings(case, rules)
-    store.writer.commit_judgement(Judged(run, steps[-1].step, remember(case), found)).result()
+    store.writer.commit_judgement(Judged(run, case.updates, remember(case), found)).result()
     return len(steps) == PASS_ROWS
 
 

@@ -13,37 +13,36 @@ WORTH_A_BETTER_START = 4
 
 
 def find(history: History) -> list[FindingRow]:
-    return [_finding(found, history) for found in history.calibrations if _is_benign(found)]
+    return [_finding(found) for found in history.calibrations if _is_benign(found)]
 
 
 def _is_benign(found: Calibration) -> bool:
-    return found.skips <= MOST_CALIBRATION_SKIPS and found.to_scale > LOWEST_SCALE
+    return found.skips <= MOST_CALIBRATION_SKIPS and found.lowest > LOWEST_SCALE
 
 
-def _finding(found: Calibration, history: History) -> FindingRow:
-    settled = found.settled_at is not None
-    # The scale that follows the last skip; while it still calibrates, the one in force.
-    scale = found.to_scale / 2 if settled or history.scale is None else history.scale
+def _finding(found: Calibration) -> FindingRow:
     updates = "update was" if found.skips == 1 else "updates were"
     return FindingRow(
         code="CALIBRATION",
         subject="scale",
         severity="info",
-        sentence=(
-            f"{found.skips} {updates} skipped while the scale settled from {scale_text(found.from_scale)} "
-            f"to {scale_text(scale)}. This is normal."
-        ),
-        evidence={"skips": found.skips, "from_scale": found.from_scale, "to_scale": scale},
-        advice=_advice(found, scale),
+        sentence=f"{found.skips} {updates} skipped while {_movement(found)}. This is normal.",
+        evidence={"skips": found.skips, "from_scale": found.from_scale, "to_scale": found.to_scale},
+        advice=_advice(found),
         first_step=found.first_step,
-        last_step=found.last_step if settled else None,
+        last_step=found.last_step if found.settled else None,
         seen_step=found.last_step,
     )
 
 
-def _advice(found: Calibration, scale: float) -> str:
-    if found.skips < WORTH_A_BETTER_START:
+def _movement(found: Calibration) -> str:
+    if found.to_scale is None:
+        return f"the scale comes down from {scale_text(found.from_scale)}"
+    return f"the scale settled from {scale_text(found.from_scale)} to {scale_text(found.to_scale)}"
+
+
+def _advice(found: Calibration) -> str:
+    if found.skips < WORTH_A_BETTER_START or found.to_scale is None:
         return "Nothing to do."
-    return (
-        f"Nothing is wrong. GradScaler(init_scale={scale_code(scale)}) would save these {times(found.skips, 'update')}."
-    )
+    better, saved = scale_code(found.to_scale), times(found.skips, "update")
+    return f"Nothing is wrong. GradScaler(init_scale={better}) would save these {saved}."

@@ -9,27 +9,33 @@ from msgspec import Struct
 
 from scalescope_server.findings import calibration, probing, thrash
 from scalescope_server.findings.history import History, ScalerRules, advance
-from scalescope_server.store.records import FindingRow, StepRow
+from scalescope_server.store.records import BEFORE_ALL, FindingRow, Position, StepRow
 
 # Raise it when a state means something else: runs are then judged anew from their first update.
-VERSION = 1
+VERSION = 2
 
 
 class Case(Struct, frozen=True):
-    """All that is remembered of a run between two passes."""
+    """All that is remembered of a run between two passes: where it stands, and what led there.
+
+    ``updates``: how many went into it, ``position``: the last of them.
+    """
 
     version: int = VERSION
+    updates: int = 0
+    position: Position = BEFORE_ALL
     history: History = History()
     episodes: tuple[thrash.Episode, ...] = ()
 
 
 def fold(case: Case, steps: Iterable[StepRow], rules: ScalerRules) -> Case:
     """``case`` after ``steps``, which follow it in order."""
-    history, episodes = case.history, case.episodes
+    updates, position, history, episodes = case.updates, case.position, case.history, case.episodes
     for step in steps:
+        updates, position = updates + 1, Position(step.segment, step.step)
         history = advance(history, step, rules)
         episodes = thrash.advance(episodes, history, rules, skipped=step.skipped)
-    return Case(history=history, episodes=episodes)
+    return Case(updates=updates, position=position, history=history, episodes=episodes)
 
 
 def findings(case: Case, rules: ScalerRules) -> tuple[FindingRow, ...]:

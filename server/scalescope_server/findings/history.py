@@ -1,7 +1,7 @@
 """What the attempted updates tell of the loss scale, folded one update at a time.
 
 The fold is the same however the updates are cut into passes, so a finding is the same live, on a finished
-run and after a restart.
+run and after a restart. Its state is bounded whatever the run's length.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ SKIP_SHARE = 0.01
 # scaler skips about once an interval, and a rate needs a few of them.
 WINDOW_INTERVALS = 4
 WINDOW_UPDATES = 1000
+# Whatever its length, the window reaches back no further than so many skips: a rate is well known by then.
+WINDOW_SKIPS = 256
+KEPT_CALIBRATIONS = 50
 
 
 class ScalerRules(Struct, frozen=True):
@@ -55,32 +58,40 @@ class Skip(Struct, frozen=True):
 
 
 class Calibration(Struct, frozen=True):
-    """The skips of one segment before its scale settled; ``settled_at`` is null until it has."""
+    """The skips of one segment before its scale settled.
+
+    ``lowest`` is the last scale that was skipped, ``to_scale`` that of the next clean update (null before
+    one came). It is ``settled`` when no more skips can belong to it.
+    """
 
     first_step: int
     last_step: int
     skips: int
     from_scale: float
-    to_scale: float
-    settled_at: int | None
+    lowest: float
+    to_scale: float | None = None
+    settled: bool = False
 
 
 class History(Struct, frozen=True):
-    """Everything the scale's detectors need, bounded whatever the run's length.
+    """Everything the scale's detectors need.
 
     ``skips`` and ``growths`` (the steps at which a doubled scale was first used) are those since the scale
-    settled, within the window; ``settled_updates`` counts since then without a bound.
+    settled, within the window; ``settled_updates`` counts since then without a bound, ``window_from`` is the
+    step before which skips were forgotten. ``first_probe``: the first skip of the run that followed a doubling.
     """
 
     segment: int = -1
     last_step: int = -1
     scale: float | None = None
-    settled_at: int | None = None
+    settled: bool = False
     clean: int = 0
     growth_step: int | None = None
     skips: tuple[Skip, ...] = ()
     growths: tuple[int, ...] = ()
     settled_updates: int = 0
+    window_from: int = -1
+    first_probe: int | None = None
     calibrations: tuple[Calibration, ...] = ()
 
     def skip_share(self, rules: ScalerRules) -> float:
@@ -89,7 +100,7 @@ class History(Struct, frozen=True):
 
     def window_updates(self, rules: ScalerRules) -> int:
         """Updates since the scale settled, at most a window of them."""
-        return min(self.settled_updates, rules.window)
+        return min(self.settled_updates, rules.window, self.last_step - self.window_from)
 
 
 def advance(history: History, step: StepRow, rules: ScalerRules) -> History:
@@ -102,8 +113,8 @@ def advance(history: History, step: StepRow, rules: ScalerRules) -> History:
     grown = history.scale is not None and scale > history.scale
     if history.scale is not None and scale != history.scale:
         history = msgspec.structs.replace(history, growth_step=step.step if grown else None)
-    if history.settled_at is None and (grown or _is_calm(history)):
-        history = _settled(history, step.step)
+    if not history.settled and (grown or _is_calm(history)):
+        history = _settled(history)
     history = _after_update(history, step, scale, grown=grown)
     return _windowed(history, rules)
 
@@ -111,42 +122,48 @@ def advance(history: History, step: StepRow, rules: ScalerRules) -> History:
 def _restarted(history: History, step: StepRow) -> History:
     """A new segment calibrates anew; what is known of the earlier ones stays."""
     return msgspec.structs.replace(
-        history, segment=step.segment, scale=None, settled_at=None, clean=0, growth_step=None
+        history,
+        segment=step.segment,
+        scale=None,
+        settled=False,
+        clean=0,
+        growth_step=None,
+        # An older segment that came late may reach beyond the first step of this one.
+        window_from=min(history.window_from, step.step - 1),
+        calibrations=_closed(history.calibrations),
     )
 
 
 def _is_calm(history: History) -> bool:
-    found = history.calibrations
-    endless = bool(found) and found[-1].settled_at is None and found[-1].skips > MOST_CALIBRATION_SKIPS
-    return endless or history.clean >= CALM_UPDATES
+    found = _open_calibration(history)
+    return history.clean >= CALM_UPDATES or (found is not None and found.skips > MOST_CALIBRATION_SKIPS)
 
 
-def _settled(history: History, step: int) -> History:
-    found = history.calibrations
-    if found and found[-1].settled_at is None:
-        found = (*found[:-1], msgspec.structs.replace(found[-1], settled_at=step))
+def _settled(history: History) -> History:
     # The clean updates before the first doubling belong to its cycle: without them the first few rejected
     # doublings would read as a higher rate than the interval explains.
     updates = history.settled_updates + history.clean
-    return msgspec.structs.replace(history, settled_at=step, settled_updates=updates, calibrations=found)
+    closed = _closed(history.calibrations)
+    return msgspec.structs.replace(history, settled=True, settled_updates=updates, calibrations=closed)
 
 
 def _after_update(history: History, step: StepRow, scale: float, *, grown: bool) -> History:
-    settled = history.settled_at is not None
     changed = msgspec.structs.replace(
         history,
         last_step=step.step,
         scale=scale,
         clean=0 if step.skipped else history.clean + 1,
-        settled_updates=history.settled_updates + settled,
-        growths=(*history.growths, step.step) if grown and settled else history.growths,
+        settled_updates=history.settled_updates + history.settled,
+        growths=(*history.growths, step.step) if grown and history.settled else history.growths,
     )
+    if not history.settled:
+        return msgspec.structs.replace(changed, calibrations=_calibrating(history, step, scale))
     if not step.skipped:
         return changed
-    if not settled:
-        return msgspec.structs.replace(changed, calibrations=_calibrating(history, step, scale))
     skip = Skip(step.step, scale, _after_growth(history, step.step), step.culprit)
-    return msgspec.structs.replace(changed, skips=(*history.skips, skip))
+    probe = history.first_probe if skip.after_growth is None else step.step
+    first = probe if history.first_probe is None else history.first_probe
+    return msgspec.structs.replace(changed, skips=(*history.skips, skip), first_probe=first)
 
 
 def _after_growth(history: History, step: int) -> int | None:
@@ -156,19 +173,39 @@ def _after_growth(history: History, step: int) -> int | None:
 
 
 def _calibrating(history: History, step: StepRow, scale: float) -> tuple[Calibration, ...]:
+    known, found = history.calibrations, _open_calibration(history)
+    if not step.skipped:
+        if found is None or found.to_scale is not None:
+            return known
+        return (*known[:-1], msgspec.structs.replace(found, to_scale=scale))
+    if found is None:
+        return (*known, Calibration(step.step, step.step, 1, scale, scale))[-KEPT_CALIBRATIONS:]
+    longer = msgspec.structs.replace(found, last_step=step.step, skips=found.skips + 1, lowest=scale, to_scale=None)
+    return (*known[:-1], longer)
+
+
+def _open_calibration(history: History) -> Calibration | None:
     found = history.calibrations
-    if found and found[-1].settled_at is None:
-        longer = msgspec.structs.replace(found[-1], last_step=step.step, skips=found[-1].skips + 1, to_scale=scale)
-        return (*found[:-1], longer)
-    return (*found, Calibration(step.step, step.step, 1, scale, scale, None))
+    return found[-1] if found and not found[-1].settled else None
+
+
+def _closed(calibrations: tuple[Calibration, ...]) -> tuple[Calibration, ...]:
+    if not calibrations or calibrations[-1].settled:
+        return calibrations
+    return (*calibrations[:-1], msgspec.structs.replace(calibrations[-1], settled=True))
 
 
 def _windowed(history: History, rules: ScalerRules) -> History:
-    start = history.last_step - rules.window
-    if not (history.skips and history.skips[0].step <= start) and not (history.growths and history.growths[0] <= start):
+    """Without the skips and doublings that have left the window."""
+    start = max(history.window_from, history.last_step - rules.window)
+    if len(history.skips) > WINDOW_SKIPS:
+        start = max(start, history.skips[-WINDOW_SKIPS - 1].step)
+    gone = (history.skips and history.skips[0].step <= start) or (history.growths and history.growths[0] <= start)
+    if not gone:
         return history
     return msgspec.structs.replace(
         history,
+        window_from=start,
         skips=tuple(skip for skip in history.skips if skip.step > start),
         growths=tuple(step for step in history.growths if step > start),
     )

@@ -11,7 +11,7 @@ def find(history: History, rules: ScalerRules) -> list[FindingRow]:
     """Nothing before the first rejected doubling, nor when skips are many or mostly have another cause."""
     probes = [skip for skip in history.skips if skip.after_growth is not None]
     updates, share = history.window_updates(rules), history.skip_share(rules)
-    if not probes or len(probes) * 2 < len(history.skips) or share > SKIP_SHARE:
+    if history.first_probe is None or not probes or len(probes) * 2 < len(history.skips) or share > SKIP_SHARE:
         return []
     ceiling = min(skip.scale for skip in probes)
     return [
@@ -25,7 +25,7 @@ def find(history: History, rules: ScalerRules) -> list[FindingRow]:
             ),
             evidence={"skips": [skip.step for skip in history.skips][-50:], "updates": updates, "ceiling": ceiling},
             advice="Nothing to do.",
-            first_step=history.settled_at or 0,
+            first_step=history.first_probe,
             last_step=None,
             seen_step=history.last_step,
         )

@@ -22,18 +22,28 @@ CLOSE_BELOW = 0.5
 MOSTLY = 0.75
 DEFAULT_INTERVAL = 2000
 KEPT_EPISODES = 20
+KEPT_STEPS = 50
 
 
 class Episode(Struct, frozen=True):
-    """A stretch of thrashing. The figures are those of its window when last seen; ``last_step`` null: open."""
+    """A stretch of thrashing. The figures are those of its window when last seen; ``last_step`` null: open.
+
+    ``rejections``: skips at a scale that a doubling had reached. ``ceiling``: the lowest scale that was skipped.
+    ``culprit`` overflowed first in ``culprit_skips`` of the skips. ``steps``: the last of the skipped updates.
+    """
 
     first_step: int
     last_step: int | None
     seen_step: int
     updates: int
     interval: int
-    skips: tuple[Skip, ...]
+    skips: int
+    rejections: int
     doublings: int
+    ceiling: float
+    culprit: str | None
+    culprit_skips: int
+    steps: tuple[int, ...]
 
 
 def advance(
@@ -46,7 +56,7 @@ def advance(
     if not open_one:
         return (*episodes, _seen(history, rules, first_step=history.skips[0].step))[-KEPT_EPISODES:]
     if _calm(history, rules):
-        ended = msgspec.structs.replace(episodes[-1], last_step=episodes[-1].skips[-1].step)
+        ended = msgspec.structs.replace(episodes[-1], last_step=episodes[-1].steps[-1])
         return (*episodes[:-1], ended)
     return (*episodes[:-1], _seen(history, rules, first_step=episodes[-1].first_step)) if skipped else episodes
 
@@ -57,8 +67,10 @@ def find(episodes: Sequence[Episode]) -> list[FindingRow]:
 
 def _thrashes(history: History, rules: ScalerRules) -> bool:
     share = history.skip_share(rules)
-    beyond = BEYOND_PROBING * rules.probe_share if not _interval_is_the_cause(history.skips) else 0.0
-    return share > SKIP_SHARE and share > beyond and _occasions(history.skips) >= OCCASIONS
+    if share <= SKIP_SHARE or _occasions(history.skips) < OCCASIONS:
+        return False
+    by_interval = len(_rejections(history.skips)) >= MOSTLY * len(history.skips)
+    return by_interval or share > BEYOND_PROBING * rules.probe_share
 
 
 def _calm(history: History, rules: ScalerRules) -> bool:
@@ -69,73 +81,27 @@ def _occasions(skips: Sequence[Skip]) -> int:
     return sum(not before or after.step > before.step + 1 for before, after in zip((None, *skips), skips, strict=False))
 
 
-def _interval_is_the_cause(skips: Sequence[Skip]) -> bool:
-    return len(_rejections(skips)) >= MOSTLY * len(skips)
-
-
 def _rejections(skips: Sequence[Skip]) -> list[Skip]:
+    """A doubling is rejected by a skip before the next one is due."""
     return [skip for skip in skips if skip.after_growth is not None]
 
 
 def _seen(history: History, rules: ScalerRules, *, first_step: int) -> Episode:
+    skips = history.skips
+    culprit, culprit_skips = _culprit(skips)
     return Episode(
         first_step=first_step,
         last_step=None,
         seen_step=history.last_step,
         updates=history.window_updates(rules),
         interval=rules.growth_interval,
-        skips=history.skips,
+        skips=len(skips),
+        rejections=len(_rejections(skips)),
         doublings=len(history.growths),
-    )
-
-
-def _finding(episode: Episode) -> FindingRow:
-    skips = episode.skips
-    ceiling = min(skip.scale for skip in skips)
-    culprit, times_first = _culprit(skips)
-    return FindingRow(
-        code="SCALE_THRASH",
-        subject="scale",
-        severity="warning",
-        sentence=" ".join(filter(None, (_lost(episode), _where(skips, ceiling, culprit, times_first)))),
-        evidence={
-            "skips": [skip.step for skip in skips][-50:],
-            "skipped": len(skips),
-            "updates": episode.updates,
-            "doublings": episode.doublings,
-            "ceiling": ceiling,
-            "growth_interval": episode.interval,
-            "parameter": culprit,
-            "parameter_skips": times_first,
-        },
-        advice=_advice(episode, ceiling, culprit),
-        first_step=episode.first_step,
-        last_step=episode.last_step,
-        seen_step=episode.seen_step,
-    )
-
-
-def _lost(episode: Episode) -> str:
-    skips, share = episode.skips, len(episode.skips) / max(episode.updates, 1)
-    return (
-        f"{len(skips)} of the last {times(episode.updates, 'update')} were thrown away ({percent(share)})"
-        f"{_after_doublings(episode)}."
-    )
-
-
-def _after_doublings(episode: Episode) -> str:
-    """A doubling is rejected by a skip before the next one is due."""
-    rejections = len(_rejections(episode.skips))
-    if not rejections:
-        return ""
-    part = "all" if rejections == len(episode.skips) else f"{rejections}"
-    return f", {part} of them within one growth interval ({times(episode.interval, 'update')}) of a doubling"
-
-
-def _where(skips: Sequence[Skip], ceiling: float, culprit: str | None, times_first: int) -> str:
-    at = f"The lowest scale that overflowed is {scale_text(ceiling)}"
-    return (
-        f"{at}; {culprit} overflows first in backward order in {times_first} of {len(skips)}." if culprit else f"{at}."
+        ceiling=min(skip.scale for skip in skips),
+        culprit=culprit,
+        culprit_skips=culprit_skips,
+        steps=tuple(skip.step for skip in skips[-KEPT_STEPS:]),
     )
 
 
@@ -144,13 +110,53 @@ def _culprit(skips: Sequence[Skip]) -> tuple[str | None, int]:
     return named.most_common(1)[0] if named else (None, 0)
 
 
-def _advice(episode: Episode, ceiling: float, culprit: str | None) -> str:
-    if _interval_is_the_cause(episode.skips) and episode.interval < DEFAULT_INTERVAL:
+def _finding(episode: Episode) -> FindingRow:
+    return FindingRow(
+        code="SCALE_THRASH",
+        subject="scale",
+        severity="warning",
+        sentence=f"{_lost(episode)} {_where(episode)}",
+        evidence={
+            "skips": list(episode.steps),
+            "skipped": episode.skips,
+            "updates": episode.updates,
+            "doublings": episode.doublings,
+            "ceiling": episode.ceiling,
+            "growth_interval": episode.interval,
+            "parameter": episode.culprit,
+            "parameter_skips": episode.culprit_skips,
+        },
+        advice=_advice(episode),
+        first_step=episode.first_step,
+        last_step=episode.last_step,
+        seen_step=episode.seen_step,
+    )
+
+
+def _lost(episode: Episode) -> str:
+    share = percent(episode.skips / max(episode.updates, 1))
+    lost = f"{episode.skips} of the last {times(episode.updates, 'update')} were thrown away ({share})"
+    if not episode.rejections:
+        return f"{lost}."
+    part = "all" if episode.rejections == episode.skips else f"{episode.rejections}"
+    return f"{lost}, {part} of them within one growth interval ({times(episode.interval, 'update')}) of a doubling."
+
+
+def _where(episode: Episode) -> str:
+    at = f"The lowest scale that overflowed is {scale_text(episode.ceiling)}"
+    if episode.culprit is None:
+        return f"{at}."
+    return f"{at}; {episode.culprit} overflows first in backward order in {episode.culprit_skips} of {episode.skips}."
+
+
+def _advice(episode: Episode) -> str:
+    if episode.rejections >= MOSTLY * episode.skips and episode.interval < DEFAULT_INTERVAL:
         return (
-            f"Use GradScaler(init_scale={scale_code(ceiling / 2)}, growth_interval={DEFAULT_INTERVAL}): the scale is "
-            f"doubled after every {times(episode.interval, 'clean update')}, and a rejected doubling costs an update."
+            f"Use GradScaler(init_scale={scale_code(episode.ceiling / 2)}, growth_interval={DEFAULT_INTERVAL}): "
+            f"the scale is doubled after every {times(episode.interval, 'clean update')}, and each rejected doubling "
+            "costs an update."
         )
-    layer = f"{culprit} first" if culprit else "the layers that overflow"
+    layer = f"{episode.culprit} first" if episode.culprit else "the layers that overflow"
     return (
         f"The skips do not follow doublings: look at {layer}, at the batches of these updates and at the learning rate."
     )

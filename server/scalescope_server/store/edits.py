@@ -49,7 +49,7 @@ def delete_run(transaction: Transaction, run: str) -> None:
 
 def commit_judgement(connection: Connection, judged: Judged) -> None:
     key = run_key(connection, judged.run)
-    row = {"run": key, "watermark": judged.watermark, "state": judged.state}
+    row = {"run": key, "updates": judged.updates, "state": judged.state}
     replace_rows(connection, tables.judgement, [row])
     # A finding may be taken back: probing that was healthy is not once the scale thrashes.
     connection.execute(delete(tables.finding).where(tables.finding.c.run == key))

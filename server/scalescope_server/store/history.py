@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Row, and_, or_, select
 
 from scalescope_server.store import tables
 from scalescope_server.store.cursors import packed_cursor, unpacked_cursor
-from scalescope_server.store.records import EventRow, FindingRow, RunId, StepRow
+from scalescope_server.store.records import EventRow, FindingRow, Position, RunId, StepRow
 from scalescope_server.store.runs import SEVERITIES
 
 MAX_EVENTS = 5000
@@ -47,14 +47,23 @@ def read_events(
     return [_event(stored) for stored in page], after
 
 
-def steps_after(connection: Connection, run: int, watermark: int, limit: int) -> list[StepRow]:
-    """At most ``limit`` updates of rank 0 beyond ``watermark``, in order."""
-    row, of_segment = tables.step.c, tables.segment.c
+def steps_after(connection: Connection, run: int, after: Position, limit: int) -> list[StepRow]:
+    """At most ``limit`` updates of rank 0 beyond ``after``: segment by segment, in order within each."""
+    of_segment = tables.segment.c
+    query = select(of_segment.key, of_segment.ordinal).where(of_segment.run == run, of_segment.ordinal >= after.segment)
+    rows: list[StepRow] = []
+    for segment in connection.execute(query.order_by(of_segment.ordinal)).all():
+        beyond = after.step if segment.ordinal == after.segment else -1
+        rows += _steps_of(connection, run, segment.key, segment.ordinal, beyond, limit - len(rows))
+    return rows
+
+
+def _steps_of(connection: Connection, run: int, segment: int, ordinal: int, beyond: int, limit: int) -> list[StepRow]:
+    row = tables.step.c
     query = (
-        select(row.step, of_segment.ordinal, row.scale, row.skipped, row.growth_tracker)
-        .join(tables.segment, of_segment.key == row.segment)
-        .where(row.run == run, row.rank == 0, row.step > watermark)
-        .order_by(row.step, row.segment)
+        select(row.step, row.scale, row.skipped, row.growth_tracker)
+        .where(row.run == run, row.rank == 0, row.step > beyond, row.segment == segment)
+        .order_by(row.step)
         .limit(limit)
     )
     found = connection.execute(query).all()
@@ -62,7 +71,7 @@ def steps_after(connection: Connection, run: int, watermark: int, limit: int) ->
     return [
         StepRow(
             step=stored.step,
-            segment=stored.ordinal,
+            segment=ordinal,
             scale=stored.scale,
             skipped=bool(stored.skipped),
             growth_tracker=stored.growth_tracker,
@@ -80,19 +89,19 @@ def read_findings(connection: Connection, run: int) -> list[FindingRow]:
 
 
 def read_judgement(connection: Connection, run: int) -> tuple[int, bytes]:
-    """(watermark, state) of the judge; -1 and empty before its first pass."""
+    """(how many updates are judged, state) of the judge; 0 and empty before its first pass."""
     row = tables.judgement.c
-    found = connection.execute(select(row.watermark, row.state).where(row.run == run)).one_or_none()
-    return (-1, b"") if found is None else (found.watermark, found.state)
+    found = connection.execute(select(row.updates, row.state).where(row.run == run)).one_or_none()
+    return (0, b"") if found is None else (found.updates, found.state)
 
 
 def unjudged(connection: Connection) -> list[RunId]:
-    """Runs with updates beyond their watermark."""
+    """Runs of which more or other updates are stored than are judged."""
     run, row = tables.run.c, tables.judgement.c
     query = (
         select(run.id)
         .outerjoin(tables.judgement, row.run == run.key)
-        .where(run.last_step >= 0, or_(row.watermark.is_(None), row.watermark < run.last_step))
+        .where(run.attempted > 0, or_(row.updates.is_(None), row.updates != run.attempted))
     )
     return [RunId(found) for found in connection.execute(query).scalars()]
 

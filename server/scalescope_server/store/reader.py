@@ -16,6 +16,7 @@ from scalescope_server.store.outages import outage
 from scalescope_server.store.records import (
     EventRow,
     FindingRow,
+    Position,
     RunDetail,
     RunId,
     RunState,
@@ -121,10 +122,11 @@ class Reader:
         with self._reading() as connection:
             return history.read_findings(connection, _found(connection, run).key)
 
-    def steps_after(self, run: str, watermark: int, limit: int) -> list[StepRow]:
-        """At most ``limit`` updates of rank 0 beyond ``watermark``, in order."""
+    def steps_after(self, run: str, after: Position, limit: int) -> tuple[list[StepRow], int]:
+        """At most ``limit`` updates of rank 0 beyond ``after``, in order, and how many the run has in all."""
         with self._reading() as connection:
-            return history.steps_after(connection, _found(connection, run).key, watermark, limit)
+            found = _found(connection, run)
+            return history.steps_after(connection, found.key, after, limit), int(found.attempted)
 
     def scaler(self, run: str) -> dict[str, object] | None:
         """The scaler's settings as the trainer told them last; None without one."""
@@ -133,12 +135,12 @@ class Reader:
             return scaler
 
     def judgement(self, run: str) -> tuple[int, bytes]:
-        """(watermark, state) that the judge committed last; -1 and empty before its first pass."""
+        """(how many updates are judged, state) as the judge committed last; 0 and empty before its first pass."""
         with self._reading() as connection:
             return history.read_judgement(connection, _found(connection, run).key)
 
     def unjudged(self) -> list[RunId]:
-        """Runs with updates beyond their watermark."""
+        """Runs of which more or other updates are stored than are judged."""
         with self._reading() as connection:
             return history.unjudged(connection)
 

@@ -6,7 +6,7 @@ it is how NaN and infinity are told from absence; nothing here holds a NaN that 
 
 from __future__ import annotations
 
-from typing import Literal, NewType
+from typing import Literal, NamedTuple, NewType
 
 import numpy as np
 from msgspec import Struct
@@ -191,10 +191,20 @@ class StepRow(Struct, frozen=True):
     culprit: str | None
 
 
+class Position(NamedTuple):
+    """Where the judge stands: the ordinal of a segment, and the last of its steps that is judged."""
+
+    segment: int
+    step: int
+
+
+BEFORE_ALL = Position(0, -1)
+
+
 class Judged(Struct, frozen=True):
-    """What one pass of the judge commits at once."""
+    """What one pass of the judge commits at once. ``updates``: how many are judged, whose outcome ``state`` is."""
 
     run: RunId
-    watermark: int
+    updates: int
     state: bytes
     findings: tuple[FindingRow, ...]

@@ -291,6 +291,6 @@ judgement = Table(
     "judgement",
     metadata,
     Column("run", _Key, ForeignKey("run.key", ondelete="CASCADE"), primary_key=True),
-    Column("watermark", BigInteger, nullable=False),
+    Column("updates", BigInteger, nullable=False),
     Column("state", LargeBinary, nullable=False),
 )
