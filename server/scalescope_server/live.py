@@ -19,6 +19,7 @@ from scalescope.version import __version__
 from scalescope_server.answers import single
 from scalescope_server.errors import UnavailableError
 from scalescope_server.news import Beat, Greeting, News, Page, Refetch
+from scalescope_server.sockets import sending
 from scalescope_server.store.errors import NotFound, StoreError
 from scalescope_server.store.records import Receipt, RunId, RunSummary
 from scalescope_server.tasks import first_to_end
@@ -26,8 +27,6 @@ from scalescope_server.tasks import first_to_end
 # 20 messages a second: what an eye can follow and a phone can draw.
 MESSAGE_EVERY_S = 0.05
 SWEEP_EVERY_S = 1.0
-# A page that takes nothing for so long is gone or asleep; it connects again when it wakes.
-SEND_WITHIN_S = 30.0
 MAX_PAGES = 512
 
 TRY_AGAIN_LATER = 1013
@@ -224,5 +223,5 @@ async def _talk(socket: WebSocket, hub: Hub, page: Page, beat_every_s: float) ->
 
 
 async def _send(socket: WebSocket, message: Greeting | News | Refetch | Beat) -> None:
-    async with asyncio.timeout(SEND_WITHIN_S):
+    async with sending(socket):
         await socket.send_text(_encoder.encode(message).decode())
