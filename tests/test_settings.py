@@ -86,9 +86,10 @@ def test_a_bad_url_given_as_argument_raises(url: str) -> None:
     assert caught.value.got == url
 
 
-def test_a_bad_interval_given_as_argument_raises() -> None:
-    with pytest.raises(SettingError, match="every: expected a whole number of updates of at least 1, got 0"):
-        read_settings({}, every=0)
+@pytest.mark.parametrize("every", [0, 10**20])
+def test_a_bad_interval_given_as_argument_raises(every: int) -> None:
+    with pytest.raises(SettingError, match="every: expected a whole number of updates from 1 to 1000000000, got"):
+        read_settings({}, every=every)
 
 
 def test_the_token_shows_neither_in_the_repr_nor_in_an_error() -> None:

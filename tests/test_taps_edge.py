@@ -19,6 +19,14 @@ def test_a_failure_is_counted_and_told_once(caplog: pytest.LogCaptureFixture) ->
     assert "seven" in caplog.text
 
 
+def test_what_is_silent_does_nothing() -> None:
+    edge = Edge()
+    edge.silent = True
+    assert edge.call(divmod, 7, 2) is None
+    assert edge.call(int, "seven") is None
+    assert edge.errors == 0
+
+
 def test_what_stops_a_process_passes() -> None:
     def stop() -> None:
         raise KeyboardInterrupt

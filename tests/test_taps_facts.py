@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from argparse import Namespace
+from collections import UserDict
 from dataclasses import dataclass
 
 import msgspec
@@ -41,6 +43,11 @@ def test_a_scaler_tells_its_settings_before_its_first_use() -> None:
     )
 
 
+def test_growth_that_is_turned_off_by_an_endless_interval_can_be_told() -> None:
+    settings = facts.scaler_settings(torch.amp.GradScaler("cpu", growth_interval=sys.maxsize))
+    assert msgspec.convert(msgspec.to_builtins(settings), ScalerSettings).growth_interval == 2**53 - 1
+
+
 @dataclass
 class Config:
     width: int = 8
@@ -72,6 +79,47 @@ def test_any_configuration_fits_and_parses(config: dict[str, object]) -> None:
     text = facts.config_text(config)
     assert len(text) <= 16_384
     json.loads(text, parse_constant=pytest.fail)
+
+
+class Unspeakable:
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+    __repr__ = __str__
+
+
+class Missing(UserDict[str, object]):
+    def __getitem__(self, name: str) -> object:
+        raise KeyError(name)
+
+
+def test_a_value_that_cannot_be_read_costs_itself_alone() -> None:
+    config = {"a": 1, "b": Unspeakable(), "c": [Unspeakable(), 2], "d": Missing(x=1)}
+    assert json.loads(facts.config_text(config)) == {
+        "a": 1,
+        "b": "<RuntimeError>",
+        "c": ["<RuntimeError>", 2],
+        "d": {"x": "<KeyError>"},
+    }
+    assert json.loads(facts.config_text({Unspeakable(): 1})) == {"...": "<RuntimeError>"}
+
+
+def test_a_configuration_that_contains_itself_ends() -> None:
+    config: dict[str, object] = {"a": 1}
+    config["self"] = [config]
+    assert "nested too deeply" in facts.config_text(config)
+
+
+def test_text_that_has_no_utf_8_is_told_by_its_numbers() -> None:
+    assert facts.sendable("caf\udce9 é") == "caf\\udce9 é"
+    assert json.loads(facts.config_text({"\udce9": "\udce9"})) == {"\\udce9": "\\udce9"}
+
+
+def test_a_training_on_the_cpu_does_not_ask_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("asked"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: pytest.fail("asked"))
+    assert facts.environment({torch.device("cpu")})["devices"].startswith("cpu, ")
+    assert facts.environment({torch.device("cpu"), torch.device("meta")})["devices"] == "meta"
 
 
 def test_a_configuration_that_has_no_entries_is_refused() -> None:

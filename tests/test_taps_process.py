@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import weakref
 
 import pytest
-from scalescope.taps.process import ProcessTap, crash_text
+from scalescope.taps.process import FINISHED, ProcessTap, crash_text, ending_by
 from scalescope.wire import ByeReason
 
 PRELUDE = """
@@ -88,6 +90,57 @@ def test_a_hook_that_was_put_over_ours_stays() -> None:
         assert sys.excepthook is over
     finally:
         sys.excepthook = before
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_taps_that_leave_in_any_order_leave_the_hook_as_it_was(first: int) -> None:
+    before = sys.excepthook
+    taps = [ProcessTap(lambda *_: None), ProcessTap(lambda *_: None)]
+    taps[first].remove()
+    assert sys.excepthook is not before
+    taps[1 - first].remove()
+    assert sys.excepthook is before
+
+
+def test_a_crash_is_told_to_every_tap_and_to_the_user_once() -> None:
+    _, heard, error = run("one, other = ProcessTap(heard), ProcessTap(heard)\nraise ValueError('bad')")
+    assert heard[:2] == ["crashed ValueError: bad"] * 2
+    assert error.count("ValueError: bad") == 1
+
+
+def test_a_removed_tap_lets_go_of_what_it_called() -> None:
+    class Training:
+        def close(self, *_: object) -> None: ...
+
+    training = Training()
+    tap, gone = ProcessTap(training.close), weakref.ref(training)
+    held = threading.Thread(target=tap.remove)  # a thread keeps the hook that stood when it was made
+    held.start()
+    held.join()
+    del training
+    assert gone() is None
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (None, "finished"),
+        (SystemExit(), "finished"),
+        (SystemExit(0), "finished"),
+        (SystemExit(3), "crashed"),
+        (SystemExit("no data"), "crashed"),
+        (GeneratorExit(), "finished"),
+        (KeyboardInterrupt(), "crashed"),
+        (ValueError("x"), "crashed"),
+    ],
+)
+def test_what_leaves_a_training_says_how_it_ended(error: BaseException | None, reason: ByeReason) -> None:
+    assert ending_by(error).reason == reason
+    assert (ending_by(error) == FINISHED) is (reason == "finished")
+
+
+def test_a_crash_whose_text_has_no_utf_8_can_be_told() -> None:
+    assert crash_text(FileNotFoundError("caf\udce9.pt")).endswith("caf\\udce9.pt\n")
 
 
 def test_a_long_traceback_keeps_its_end() -> None:

@@ -3,6 +3,9 @@
 The training thread puts layouts and closed updates in; the link's thread drains records out. An update's
 events and sample leave at once. Its row leaves when it is *finished*: when the next update's first backward
 has begun, since ``scope.log`` may add to it until then. The lock guards a few assignments, no more.
+
+Where nobody drains, room is made: periodic samples go first, then other samples, then rows at which nothing
+happened, then the oldest of all. What goes is counted.
 """
 
 from __future__ import annotations
@@ -11,26 +14,16 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from scalescope.readback import number
-from scalescope.updates import (
-    Measured,
-    ScaleSet,
-    Update,
-    events_of,
-    sample_of,
-    scale_set_event,
-    steps_of,
-    table_of,
-)
-from scalescope.wire import Event, Layout, Record
+from scalescope.readback import at_hand
+from scalescope.telling import Teller
+from scalescope.updates import Measured, ScaleSet, Update
+from scalescope.wire import Layout, Record
 
 # The link empties this within milliseconds; it fills only where its thread is starved.
 MAX_UPDATES = 16_384
 MAX_SAMPLE_BYTES = 64 * 1024 * 1024
-# 1,024 updates of 1,024 columns, 12 bytes each, stay under the largest frame (16 MiB).
-_ROWS_PER_BATCH = 1024
-
-_NO_LAYOUT = Layout(sequence=0, parameters=[], order="unknown", backward=[])
+# Without room this part of the rows goes at once: one look over all of them in a thousand updates.
+_PART_THAT_GOES = 16
 
 
 class Recorder:
@@ -47,15 +40,13 @@ class Recorder:
         self._dropped = 0
         self._finished = -1
         self._progress: tuple[int | None, float | None] = (None, None)
-        # The link's thread alone uses these three.
-        self._layout = _NO_LAYOUT
-        self._scale: float | None = None
-        self._rows: deque[Update] = deque()
+        # The link's thread alone uses it. What was waiting may join rows that were told but for their late values.
+        self._teller = Teller(2 * max_updates)
 
     @property
     def dropped(self) -> int:
-        """Samples and rows given up because nobody drained them."""
-        return self._dropped
+        """Samples and rows given up because nobody drained them, or because they could not be told."""
+        return self._dropped + self._teller.failed
 
     def progress(self) -> tuple[int | None, float | None]:
         """The last closed update and when it closed, seconds since the epoch; None before the first."""
@@ -69,9 +60,10 @@ class Recorder:
     def put_scale_set(self, change: ScaleSet) -> None:
         with self._lock:
             self._waiting.append(change)
+            self._make_room()
 
     def put(self, update: Update) -> None:
-        """Take a closed update. Drops the oldest periodic samples, then samples, then rows to make room."""
+        """Take a closed update."""
         with self._lock:
             self._waiting.append(update)
             if update.measured:
@@ -90,14 +82,16 @@ class Recorder:
             self._finished = step
             self._tell()
 
+    def finish_all(self) -> None:
+        """Nothing is added any more to any update that is closed."""
+        self.finish(-1 if self._progress[0] is None else self._progress[0])
+
     def drain(self) -> list[Record]:
         """Everything that can be told, in causal order, sequences 0. Only the link's thread may call it."""
         records: list[Record] = []
-        while (item := self._next()) is not None:
-            records += self._told(item)
-        while batch := self._batch():
-            records.append(steps_of(batch))
-        return records
+        while (taken := self._next()) is not None:
+            records += self._teller.tell(*taken)
+        return records + self._teller.rows(self._finished)
 
     def _tell(self) -> None:
         if self.on_news is not None:
@@ -105,65 +99,52 @@ class Recorder:
 
     def _make_room(self) -> None:
         while self._sample_bytes > self._max_sample_bytes:
-            oldest = self._periodic.popleft() if self._periodic else None
+            oldest = self._periodic[0] if self._periodic else None
             self._forget(oldest or next(u for u in self._waiting if isinstance(u, Update) and u.measured))
-        while len(self._waiting) > self._max_updates:
-            # Drop the oldest, not the newest: a page wants to know where training is.
-            oldest_row = next(item for item in self._waiting if not isinstance(item, Layout))
-            if isinstance(oldest_row, Update):
-                self._forget(oldest_row)
-            self._waiting.remove(oldest_row)
-            self._dropped += 1
+        if len(self._waiting) > self._max_updates:
+            self._drop_rows(max(self._max_updates // _PART_THAT_GOES, 1))
+
+    def _drop_rows(self, count: int) -> None:
+        # The oldest, not the newest: a page wants to know where training is. What happened outlives what did not.
+        movable = [item for item in self._waiting if not isinstance(item, Layout)]
+        gone = [item for item in movable if isinstance(item, Update) and _is_plain(item)][:count] or movable[:count]
+        for item in gone:
+            if isinstance(item, Update):
+                self._forget(item)
+        going = {id(item) for item in gone}
+        self._waiting = deque(item for item in self._waiting if id(item) not in going)
+        self._dropped += len(gone)
 
     def _forget(self, update: Update) -> None:
         if update.measured:
-            self._sample_bytes -= update.sample_bytes
+            self._forget_sample(update)
             update.measured, update.blind = (), "the sample was dropped: the trainer could not hand it over in time"
             self._dropped += 1
+
+    def _forget_sample(self, update: Update) -> None:
+        self._sample_bytes -= update.sample_bytes
+        # Updates leave in the order in which they came.
+        if self._periodic and self._periodic[0] is update:
+            self._periodic.popleft()
 
     def _next(self) -> tuple[Layout | ScaleSet | Update, Sequence[Measured]] | None:
         """The oldest waiting item with its measurements, once its numbers are here; nothing overtakes it."""
         with self._lock:
-            head = self._waiting[0] if self._waiting else None
-            if head is None or not (isinstance(head, Layout) or head.ready()):
-                return None
-            self._waiting.popleft()
-            if not isinstance(head, Update):
-                return head, ()
-            self._sample_bytes -= head.sample_bytes
-            if self._periodic and self._periodic[0] is head:
-                self._periodic.popleft()
-            return head, head.measured
-
-    def _told(self, taken: tuple[Layout | ScaleSet | Update, Sequence[Measured]]) -> list[Record]:
-        item, measured = taken
-        if isinstance(item, Layout):
-            self._layout = item
-            return [item]
-        events: list[Event]
-        if isinstance(item, ScaleSet):
-            events = scale_set_event(item)
-            self._scale = _arrived(item) if events else self._scale
-            return [*events]
-        table = table_of(measured)
-        records: list[Record] = [*events_of(item, self._scale, self._layout, table)]
-        records += [sample_of(item, table)] if measured else []
-        self._scale = _arrived(item)
-        item.measured = ()
-        self._rows.append(item)
-        return records
-
-    def _batch(self) -> list[Update]:
-        """The oldest rows that are finished, consecutive and complete."""
-        batch: list[Update] = []
-        while self._rows and len(batch) < _ROWS_PER_BATCH:
-            head = self._rows[0]
-            follows = not batch or head.step == batch[-1].step + 1
-            if head.step > self._finished or not follows or not head.row_ready():
-                break
-            batch.append(self._rows.popleft())
-        return batch
+            while self._waiting:
+                head = self._waiting[0]
+                ready = isinstance(head, Layout) or self._teller.is_ready(head.ready)
+                if ready is False:
+                    return None
+                self._waiting.popleft()
+                if isinstance(head, Update):
+                    self._forget_sample(head)
+                if ready:
+                    return head, head.measured if isinstance(head, Update) else ()
+            return None
 
 
-def _arrived(item: Update | ScaleSet) -> float | None:
-    return None if item.next_scale is None else number(item.next_scale)
+def _is_plain(update: Update) -> bool:
+    """Whether nothing happened at it, as far as is known without a wait: no skip, no change of the scale."""
+    verdicts = [at_hand(value) for verdict in update.verdicts for value in verdict.found]
+    scales = [None if value is None else at_hand(value) for value in (update.scale, update.next_scale)]
+    return all(value == 0.0 for value in verdicts) and scales[0] == scales[1]

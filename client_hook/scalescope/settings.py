@@ -21,6 +21,8 @@ from scalescope.errors import SettingError
 
 DEFAULT_URL = "http://127.0.0.1:8765"
 DEFAULT_EVERY = 10
+# No training has more updates; the wire's whole numbers have 64 bits.
+MAX_EVERY = 10**9
 
 logger = logging.getLogger("scalescope")
 
@@ -144,8 +146,8 @@ def _every(name: str, value: object) -> int:
         every = int(value) if isinstance(value, (int, str)) else 0
     except ValueError:
         every = 0
-    if every < 1:
-        raise SettingError(name, expected="a whole number of updates of at least 1", got=value)
+    if not 1 <= every <= MAX_EVERY:
+        raise SettingError(name, expected=f"a whole number of updates from 1 to {MAX_EVERY}", got=value)
     return every
 
 

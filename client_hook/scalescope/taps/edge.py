@@ -29,10 +29,15 @@ class Cost:
 
 
 class Edge:
-    """Runs the taps of one scope. ``errors`` counts what went wrong in them."""
+    """Runs the taps of one scope. ``errors`` counts what went wrong in them; ``silent`` taps do nothing.
+
+    ``tap`` is what runs here: it hangs on what is watched, and so lives as long as that does.
+    """
 
     def __init__(self) -> None:
         self.errors = 0
+        self.silent = False
+        self.tap: object = None
         self._told = False
         self._spent_ns = 0
         self._costs: dict[bool, deque[int]] = {False: deque(maxlen=_REMEMBERED), True: deque(maxlen=_REMEMBERED)}
@@ -40,6 +45,8 @@ class Edge:
 
     def call(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """The result of ``work``, or None where it failed: training goes on whatever telemetry does."""
+        if self.silent:
+            return None
         start = time.perf_counter_ns()
         try:
             return work(*args, **kwargs)

@@ -6,7 +6,8 @@ import dataclasses
 import json
 import platform
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch.amp import GradScaler
@@ -20,17 +21,20 @@ _MAX_CONFIG = 16_000
 _MAX_TEXT = 1000
 MAX_NAME = 512
 _MAX_SETTINGS = 64
+_MAX_COUNT = 2**53 - 1
+# Deeper than any configuration that a person wrote; one that contains itself has no end.
+_MAX_DEPTH = 8
 
 
-def environment() -> dict[str, str]:
-    """Where this trainer runs, and the switches that decide in which format it computes."""
+def environment(devices: Collection[torch.device] = ()) -> dict[str, str]:
+    """Where this trainer runs, on which ``devices``, and the switches that decide in which format it computes."""
     facts = {
         "scalescope": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "platform": platform.platform(),
         "hostname": socket.gethostname(),
-        "devices": _devices(),
+        "devices": _devices(devices),
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
     }
     if torch.version.cuda:
@@ -38,7 +42,7 @@ def environment() -> dict[str, str]:
         matmul = torch.backends.cuda.matmul
         facts["fp16_reduced_precision_reduction"] = str(matmul.allow_fp16_reduced_precision_reduction)
         facts["bf16_reduced_precision_reduction"] = str(matmul.allow_bf16_reduced_precision_reduction)
-    return {name: text[:_MAX_TEXT] for name, text in facts.items()}
+    return {name: sendable(text)[:_MAX_TEXT] for name, text in facts.items()}
 
 
 def optimizer_settings(optimizer: torch.optim.Optimizer) -> OptimizerSettings:
@@ -67,23 +71,24 @@ def scaler_settings(scaler: GradScaler) -> ScalerSettings:
         scale=scaler.get_scale(),
         growth_factor=scaler.get_growth_factor(),
         backoff_factor=scaler.get_backoff_factor(),
-        growth_interval=scaler.get_growth_interval(),
+        # One of sys.maxsize is how growth is turned off; the wire, as JavaScript, counts to 2**53.
+        growth_interval=min(scaler.get_growth_interval(), _MAX_COUNT),
     )
 
 
 def config_text(config: object) -> str:
     """``config`` (a mapping, a dataclass or a namespace) as a JSON object; what does not fit is left out.
 
-    Values that JSON does not know are told by their text. The object says how many entries were left out.
+    Values that JSON does not know are told by their text, those that cannot be read by the error's name. The
+    object says how many entries were left out.
 
     Raises:
         SettingError: if it is none of these.
     """
     kept: dict[str, object] = {}
     room = _MAX_CONFIG
-    items = _items(config)
-    for name, setting in items.items():
-        plain = _plain(setting)
+    items = _plain_items(config)
+    for name, plain in items.items():
         room -= len(json.dumps({name: plain}))
         if room < 0:
             kept["..."] = f"{len(items) - len(kept)} entries left out"
@@ -107,31 +112,51 @@ def world() -> tuple[int, int]:
     return 0, 1
 
 
-def _devices() -> str:
-    if torch.cuda.is_available():
+def sendable(text: str) -> str:
+    """``text`` as UTF-8 can carry it: a lone surrogate, as an undecodable file name has it, is told by its number."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _devices(devices: Collection[torch.device]) -> str:
+    # Only a training on CUDA may ask it: asking takes memory on the device, and no process can fork from then on.
+    if any(device.type == "cuda" for device in devices):
         return ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
-    return f"cpu, {torch.get_num_threads()} threads"
+    others = sorted({device.type for device in devices} - {"cpu"})
+    return ", ".join(others) or f"cpu, {torch.get_num_threads()} threads"
 
 
-def _items(config: object) -> dict[str, object]:
+def _plain_items(config: object) -> dict[str, object]:
+    plain = _read({"config": _mapping(config)}, "config", _MAX_DEPTH)
+    return plain if isinstance(plain, dict) else {"...": plain}
+
+
+def _mapping(config: object) -> Mapping[Any, Any]:
     if config is None:
         return {}
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+        return {field.name: getattr(config, field.name, None) for field in dataclasses.fields(config)}
     if not isinstance(config, Mapping) and not hasattr(config, "__dict__"):
         raise SettingError("config", expected="a mapping, a dataclass or a namespace", got=config)
-    found = config if isinstance(config, Mapping) else vars(config)
-    return {str(name): setting for name, setting in found.items()}
+    return config if isinstance(config, Mapping) else vars(config)
 
 
-def _plain(setting: object) -> object:
-    """``setting`` as JSON can hold it."""
-    if isinstance(setting, Mapping):
-        return {str(name): _plain(inner) for name, inner in setting.items()}
-    if isinstance(setting, Sequence) and not isinstance(setting, str | bytes):
-        return [_plain(inner) for inner in setting]
-    if isinstance(setting, bool | int | str) or setting is None:
+def _read(found: Mapping[Any, object] | Sequence[object], key: Any, depth: int) -> object:  # noqa: ANN401 - its own key
+    try:
+        return _plain(found[key], depth)
+    except Exception as error:  # noqa: BLE001 - the user's own objects: what they raise when read stays out of training
+        return f"<{type(error).__name__}>"
+
+
+def _plain(setting: object, depth: int) -> object:
+    """``setting`` as JSON can hold it, to ``depth`` levels."""
+    if setting is None or isinstance(setting, bool | int):
         return setting
     if isinstance(setting, float):
         return setting if setting - setting == 0 else str(setting)
-    return str(setting)
+    if isinstance(setting, str | bytes) or not isinstance(setting, Mapping | Sequence):
+        return sendable(str(setting))
+    if not depth:
+        return "<nested too deeply>"
+    if isinstance(setting, Mapping):
+        return {sendable(str(name)): _read(setting, name, depth - 1) for name in setting}
+    return [_read(setting, place, depth - 1) for place in range(len(setting))]
