@@ -15,15 +15,18 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from scalescope.courier import Courier, Farewell, LinkStats, Source
+from scalescope.collector import Source
+from scalescope.courier import Courier, Farewell, LinkStats
 from scalescope.outbox import Outbox
+from scalescope.resolving import DaemonLookupLoop
 from scalescope.settings import Settings
 from scalescope.wire import ByeReason, Hello
 
 __all__ = ["Link", "LinkStats", "Source"]
 
-# What the thread may take beyond the timeout of close() to write the rest to disk.
-SPILL_GRACE_S = 3.0
+# close() takes at most the two together: to deliver, and to hang up and write the rest to disk.
+DELIVER_S = 8.0
+SPILL_S = 2.0
 
 logger = logging.getLogger("scalescope")
 
@@ -60,23 +63,30 @@ class Link:
     def wake(self) -> None:
         """There is news to drain. From any thread; takes a few microseconds at most and never blocks."""
         # After a fork the child has our memory but not our thread: it must not touch the parent's socket.
-        if self._courier.asleep and os.getpid() == self._pid:
-            self._courier.asleep = False
+        if self._courier.rouse() and os.getpid() == self._pid:
             self._call(self._courier.news.set)
 
-    def close(self, reason: ByeReason, detail: str, timeout_s: float = 10.0) -> bool:
+    def finish(self, reason: ByeReason, detail: str, timeout_s: float = DELIVER_S) -> None:
+        """Deliver everything and say goodbye, without a wait here. The first time counts."""
+        if self._farewell is None and os.getpid() == self._pid:
+            self._farewell = Farewell(reason, detail, timeout_s)
+            self._call(self._ask_to_finish)
+
+    def close(self, reason: ByeReason, detail: str, timeout_s: float = DELIVER_S) -> bool:
         """Deliver everything and say goodbye; what is not acknowledged after ``timeout_s`` goes to the spool.
 
-        A server that never answered in this process is waited for only a second. True when everything is
-        stored by the server; called again, the same answer.
+        A server that never answered in this process is waited for only a second, the disk two. True when
+        everything is stored by the server; called again, the same answer.
         """
         if os.getpid() != self._pid or self._thread.ident is None:
             return False
-        if self._farewell is None:
-            self._farewell = Farewell(reason, detail, timeout_s)
-            self._call(self._ask_to_finish)
-        self._thread.join(timeout_s + SPILL_GRACE_S)
+        self.finish(reason, detail, timeout_s)
+        self._thread.join(timeout_s + SPILL_S)
         return self._delivered
+
+    def release(self) -> None:
+        """In a forked child: close what was inherited, so that the parent's file is free when the parent ends."""
+        self._courier.release()
 
     def stats(self) -> LinkStats:
         """Where delivery stands. From any thread."""
@@ -94,19 +104,20 @@ class Link:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._work())
+            with asyncio.Runner(loop_factory=DaemonLookupLoop) as runner:
+                runner.run(self._work())
         except Exception as error:  # noqa: BLE001  the connection's edge: nothing may reach the training
             logger.warning("scalescope: recording has stopped: %r; the training goes on", _innermost(error))
-        finally:
-            self._courier.asleep = False
-            everything = self._courier.settle()
-            self._delivered = everything and self._farewell is not None
 
     async def _work(self) -> None:
         self._loop = asyncio.get_running_loop()
         # close() may have come before there was a loop to tell.
         self._ask_to_finish()
-        await self._courier.run()
+        try:
+            await self._courier.run()
+        finally:
+            everything = self._courier.settle()
+            self._delivered = everything and self._farewell is not None
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -117,6 +117,11 @@ class Outbox:
         elif self._file:
             self._file.delete()
 
+    def release(self) -> None:
+        """Let go of the file without a look at what is in it: it is another process's."""
+        if self._file:
+            self._file.close()
+
     @property
     def _on_disk(self) -> int:
         return self._file.size if self._file else 0
