@@ -41,7 +41,6 @@ export interface Chart {
   title: string;
   grain: string;
   summary: string;
-  step: number | null;
   missing: string | null;
   legend: Key[];
   figure: Figure;

@@ -1,7 +1,10 @@
 /**
  * The headline numbers. Those of the news change at once, the others with the figures.
  *
- * @typedef {{octaves: number, by: string}} Headroom
+ * @typedef {object} Headroom
+ * @property {number} octaves
+ * @property {string | null} by the parameter that bounds it
+ * @property {boolean} less the room is less than these octaves
  *
  * @typedef {object} Headline
  * @property {Headroom | null} overflow
@@ -82,5 +85,8 @@ class Tile {
  * @returns {[string, string]}
  */
 function headroomTexts(headroom) {
-  return headroom ? [octaves(headroom.octaves), `${headroom.by} bounds it`] : ["–", "no fp16 sample yet"];
+  if (!headroom) return ["–", "no fp16 sample yet"];
+  const value = octaves(headroom.octaves);
+  const by = headroom.by === null ? "a tensor not known" : headroom.by;
+  return headroom.less ? [`< ${value}`, `${by} overflowed there`] : [value, `${by} bounds it`];
 }

@@ -6,7 +6,15 @@ from typing import Any
 
 import plotly.graph_objects as go
 import pytest
+from msgspec.structs import replace
+from scalescope.numerics.exponents import MIN_EXPONENT, Histograms
+from scalescope.packing import pack
+from scalescope.wire import Layout, Parameter, Sample
+from scalescope_server.figures import reads
+from scalescope_server.figures.chart import Look
 from scalescope_server.figures.marks import MAX_MARKS
+from scalescope_server.figures.palette import DARK
+from scalescope_server.store.records import RunId
 
 from tests.serving import Served, bye, hello, layout, sample, skip, steps
 
@@ -71,12 +79,74 @@ def test_points_are_clamped_and_a_point_says_what_it_stands_for(filled: Served) 
     assert len(figures(filled, "?chart=loss&points=999999")["charts"][0]["figure"]["data"][0]["x"]) == 60
 
 
-def test_tiles_tell_the_distance_to_both_walls(filled: Served) -> None:
-    tiles = figures(filled, "?chart=loss")["tiles"]
+def test_tiles_tell_the_distance_to_both_walls(served: Served) -> None:
+    with served.trainer(hello()) as trainer:
+        trainer.deliver(layout(0), measured(1, 50, -3, -3), steps(2, 0, 60, tokens=[64.0] * 60))
+    tiles = figures(served, "?chart=loss")["tiles"]
     # The largest value is 2^-3, at the scale in force: 65520 is almost 19 octaves above, 2^-25 is 22 below.
-    assert tiles["overflow"]["octaves"] == pytest.approx(19, abs=1e-3)
+    assert tiles["overflow"] == {"octaves": pytest.approx(19, abs=1e-3), "by": "block.bias", "less": False}
     assert tiles["flush"]["octaves"] == 22
     assert tiles["tokens"] == 60 * 64
+
+
+def test_after_a_skip_the_room_to_overflow_is_less_than_to_the_scale_that_was_skipped(served: Served) -> None:
+    with served.trainer(hello()) as trainer:
+        trainer.deliver(layout(0), measured(1, 0, -3, -3), skip(2, 30))
+        trainer.deliver(steps(3, 0, 60, scale=[65536.0] * 31 + [32768.0] * 29))
+        assert figures(served)["tiles"]["overflow"] == {"octaves": 1.0, "by": "block.bias", "less": True}
+        trainer.deliver(steps(4, 60, 60, scale=[32768.0] * 60), measured(5, 120, -3, -3))
+        trainer.deliver(steps(6, 120, 1, scale=[32768.0]))
+    assert figures(served)["tiles"]["overflow"]["octaves"] > 19
+
+
+def test_what_a_loss_scale_is_not_for_does_not_move_its_wall(served: Served) -> None:
+    parameters = [Parameter(name, "m", [16], "float32", 16, name) for name in ("fp32", "fp16")]
+    with served.trainer(hello()) as trainer:
+        given = Layout(sequence=0, parameters=parameters, order="observed", backward=[1, 0])
+        trainer.deliver(given, measured(1, 0, 20, -3), steps(2, 0, 1))
+    answer = figures(served)
+    wall = next(found for found in answer["charts"][0]["figure"]["data"] if found["name"] == "overflow wall")
+    assert wall["y"] == [pytest.approx(35, abs=1e-3)]
+    assert answer["tiles"]["overflow"]["octaves"] == pytest.approx(19, abs=1e-3)
+
+
+def test_a_zoom_does_not_change_the_skip_rate(served: Served) -> None:
+    skipped = [float(step % 50 == 0) for step in range(400)]
+    with served.trainer(hello()) as trainer:
+        trainer.deliver(layout(0), steps(1, 0, 400, skipped=skipped))
+    (chart,) = figures(served, "?chart=skip_rate&from=250&to=300")["charts"]
+    drawn = chart["figure"]["data"][0]
+    assert (drawn["x"], set(drawn["y"])) == (list(range(250, 300)), {0.02})
+    assert chart["summary"].startswith("1 of 50 updates")
+
+
+def test_the_last_update_is_the_last_that_is_stored_whatever_is_missing_before(served: Served) -> None:
+    with served.trainer(hello()) as trainer:
+        trainer.deliver(layout(0), steps(1, 0, 10), steps(2, 1000, 10, step_ms=[5.0] * 10))
+    answer = figures(served)
+    assert answer["step"] == 1009
+    assert answer["tiles"]["step_ms"] == 5.0
+
+
+def test_a_heat_map_reads_no_more_rows_than_it_may(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served.trainer(hello()) as trainer:
+        samples = [measured(1 + i, 10 * i, -3, -3) for i in range(300)]
+        trainer.deliver(layout(0), *samples, steps(301, 0, 2991))
+    monkeypatch.setattr(reads, "MAX_SAMPLE_ROWS", 100)
+    reader, run = served.store.reader, RunId("run-1")
+    detail = reader.run(run)
+    grid, read = reads.sampled_grid(reader, run, reads.Wanted(Look(DARK), 1000), detail.parameters, detail)
+    assert 100 / 8 / 2 <= len(read) <= 100 / 2
+    assert len(grid.columns) == len(read)
+
+
+def measured(sequence: int, step: int, *exponents: int) -> Sample:
+    """A periodic sample at scale 65536 with ten values of each power of two, one tensor for each."""
+    table = Histograms.empty(len(exponents))
+    for row, exponent in enumerate(exponents):
+        table.counts[row, exponent - MIN_EXPONENT] = 10
+        table.amax[row], table.sum_squares[row] = 2.0**exponent, 10 * 4.0**exponent
+    return replace(sample(sequence, step), table=pack(table))
 
 
 @pytest.mark.parametrize("measure", ["subnormal_share", "zero_share", "nonfinite", "flush_share", "amax", "norm"])
@@ -133,8 +203,9 @@ def test_a_run_that_only_said_hello_has_charts_that_say_so(served: Served) -> No
 
 
 @pytest.mark.parametrize("rest", ["", "/layers", "/layers/a"])
-def test_an_unknown_run_is_not_found(served: Served, rest: str) -> None:
-    answer = served.get(f"/api/runs/none/figures{rest}")
+@pytest.mark.parametrize("run", ["none", "no%20id", "x" * 65])
+def test_an_unknown_run_is_not_found(served: Served, run: str, rest: str) -> None:
+    answer = served.get(f"/api/runs/{run}/figures{rest}")
     assert (answer.status, answer.json()["error"]["code"]) == (404, "not_found")
 
 

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 import pytest
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import MIN_EXPONENT, Histograms, flushed, headroom, overflowed
-from scalescope.numerics.formats import FP16
+from scalescope.numerics.formats import BF16, FP16
 from scalescope_server.figures.chart import Chart, Look, log2_axis, plain
 from scalescope_server.figures.grid import gridded
 from scalescope_server.figures.layer import layer_chart, readings
@@ -22,7 +22,7 @@ from scalescope_server.figures.marks import MAX_MARKS, marks
 from scalescope_server.figures.palette import DARK, LIGHT, PALETTES, Palette
 from scalescope_server.figures.scale import scale_chart
 from scalescope_server.figures.series import PLANS, Line, Plan, plans_for, series_chart, skip_rate_chart
-from scalescope_server.figures.walls import flush_wall, walls
+from scalescope_server.figures.walls import compute_format, flush_wall, walls
 from scalescope_server.store.records import EventRow, ParameterRow, SampleBucket, Series
 
 FRONTEND = Path(__file__).parents[1] / "frontend"
@@ -91,7 +91,7 @@ def trace(chart: Chart, name: str) -> dict[str, object]:
 @pytest.mark.parametrize("compact", [False, True])
 def test_every_figure_is_valid_for_plotly(palette: Palette, compact: bool) -> None:
     look = Look(palette, compact)
-    scale = {"scale": series([4.0, 8.0]), "skipped": series([0, 1]), "amax": series([1e3, 2e3])}
+    scale = {"scale": series([4.0, 8.0]), "skipped": series([0, 1])}
     events = [event(1, "skip", scale=8.0, next_scale=4.0, parameter="a"), event(0, "growth", scale=4.0, next_scale=8.0)]
     grid = gridded([sample(0, 4.0, [1.0, 0.0], [2.0, np.inf])], 10)
     parameters = [parameter("a.weight"), parameter("b.weight", 1)]
@@ -134,13 +134,55 @@ def test_too_many_marks_are_folded_and_every_skip_still_counts() -> None:
 
 
 def test_the_overflow_wall_is_where_the_largest_gradient_would_overflow() -> None:
-    chart = scale_chart({"scale": series([1024.0]), "amax": series([65520.0 / 2**20])}, 1, [], [], LOOK)
+    at = walls(sample(0, 1024.0, [65520.0 / 2**10]))
+    chart = scale_chart({"scale": series([1024.0])}, 1, [], [at], LOOK)
     assert trace(chart, "overflow wall")["y"] == [20.0]
 
 
 def test_the_overflow_wall_is_at_most_the_scale_of_a_skipped_update() -> None:
-    given = {"scale": series([2.0**18]), "skipped": series([1]), "amax": series([65520.0 / 2**20])}
-    assert trace(scale_chart(given, 1, [], [], LOOK), "overflow wall")["y"] == [18.0]
+    given = {"scale": series([2.0**18] * 3), "skipped": series([0, 1, 0])}
+    quiet = [walls(sample(step, 2.0**18, [65520.0 / 4])) for step in (0, 2)]
+    wall = trace(scale_chart(given, 1, [], quiet, LOOK), "overflow wall")
+    assert (wall["x"], wall["y"]) == ([0, 1, 2], [20.0, 18.0, 20.0])
+
+
+def test_a_tensor_that_overflowed_puts_the_wall_below_its_own_scale() -> None:
+    found = walls(sample(0, 2.0**24, [1.0, 2.0], [1.0, np.inf], [np.nan]))
+    assert (found.overflow, found.overflow_row, found.reached) == (24.0, 1, True)
+    assert not walls(sample(0, 2.0**24, [1.0])).reached
+
+
+def test_a_skipped_step_tells_no_flush_wall() -> None:
+    assert walls(sample(0, 2.0**24, [1.0], periodic=False)).flush is None
+
+
+def test_the_scale_has_the_chart_to_itself_and_far_walls_are_told_at_its_edges() -> None:
+    values = [65520.0 * 2.0**-30, *([2.0**-31] * 10)]
+    chart = scale_chart({"scale": series([2.0**16, 2.0**17])}, 1, [], [walls(sample(0, 1.0, values))], LOOK)
+    layout = check(chart).layout
+    assert list(layout.yaxis.range) == [14.5, 19.0]
+    assert trace(chart, "↑ overflow wall at 2<sup>30</sup>")["y"] == [19.0]
+    assert trace(chart, "↓ flush wall at 2<sup>6</sup>")["y"] == [14.5]
+
+
+def test_a_wall_near_the_scale_is_inside_the_chart() -> None:
+    near = walls(sample(0, 1.0, [65520.0 * 2.0**-21]))
+    chart = scale_chart({"scale": series([2.0**16, 2.0**17])}, 1, [], [near], LOOK)
+    assert list(check(chart).layout.yaxis.range) == [14.5, 23.0]
+    assert not [found for found in chart.figure["data"] if "overflow wall at" in found["name"]]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "known"), [("fp16", FP16), ("bfloat16", BF16), ("torch.float16", FP16), ("int8", None), (None, None)]
+)
+def test_a_compute_format_is_known_by_each_of_its_names_or_not_at_all(name: str | None, known: object) -> None:
+    assert compute_format(parameter("a", compute_format=name)) is known
+
+
+def test_subnormals_of_an_unknown_format_are_not_guessed() -> None:
+    grid = gridded([sample(0, 1.0, [2.0**-20], [2.0**-20])], 10)
+    _, rows = layers_chart("subnormal_share", grid, [parameter("a"), parameter("b", 1, None)], 2, LOOK)
+    assert rows == [("a", 1.0, 1.0), ("b", None, None)]
 
 
 def test_the_walls_agree_with_real_casts() -> None:
@@ -186,6 +228,25 @@ def test_the_skip_rate_is_that_of_the_last_updates() -> None:
     rate = trace(chart, "skipped")["y"]
     assert isinstance(rate, list)
     assert (rate[0], rate[99], rate[149], rate[199]) == (1.0, 1.0, 0.5, 0.0)
+
+
+def test_a_zoomed_skip_rate_counts_the_updates_before_the_zoom() -> None:
+    chart = skip_rate_chart(series([0.0] * 99 + [1.0, 0.0], first=900), 1, LOOK, start=999)
+    assert (trace(chart, "skipped")["x"], trace(chart, "skipped")["y"]) == ([999, 1000], [0.01, 0.01])
+    assert chart.summary.startswith("1 of 2 updates were skipped")
+
+
+@pytest.mark.parametrize(("bucket", "window"), [(1, 100), (8, 96), (64, 64), (512, 512)])
+def test_the_skip_rate_names_the_window_it_rests_on(bucket: int, window: int) -> None:
+    chart = skip_rate_chart(series([1.0] * 3, bucket=bucket), bucket, LOOK)
+    assert chart.title == f"Updates skipped, of the last {window}"
+
+
+def test_a_title_is_the_series_own_name() -> None:
+    name = 'a<b>&"x"'
+    own = Plan(f"own:{name}", name, (Line(name, name),))
+    charts = [series_chart(own, {name: series(values)}, 1, LOOK) for values in ([1.0], [])]
+    assert [chart.title for chart in charts] == [name, name]
 
 
 def test_the_users_own_series_get_charts_of_their_own() -> None:

@@ -17,28 +17,27 @@ from scalescope_server.figures.chart import Look
 from scalescope_server.figures.palette import PALETTES, PaletteName
 from scalescope_server.figures.reads import Wanted
 from scalescope_server.rooms import RoomsHere
-from scalescope_server.store.records import RunId
+from scalescope_server.selection import RunHere, SpanHere
+from scalescope_server.store.curves import MAX_POINTS
 
 router = APIRouter(prefix="/api/runs/{run}/figures", tags=["figures"])
 
-# The widest screen shows no more points than this, the narrowest chart is still legible with the least.
-MAX_POINTS = 1500
+# The narrowest chart is still legible with so many.
 MIN_POINTS = 16
 
 
 def wanted(
+    span: SpanHere,
     palette: PaletteName = "light",
     compact: bool = False,
     points: int = 800,
-    start: Annotated[int | None, Query(alias="from", ge=0, lt=2**53)] = None,
-    stop: Annotated[int | None, Query(alias="to", ge=0, lt=2**53)] = None,
 ) -> Wanted:
     """What part of the run, and how to draw it. ``points`` is clamped, never refused."""
     return Wanted(
         look=Look(PALETTES[palette], compact),
         points=min(max(points, MIN_POINTS), MAX_POINTS),
-        start=start,
-        stop=stop,
+        start=span.start,
+        stop=span.stop,
     )
 
 
@@ -47,7 +46,7 @@ WantedHere = Annotated[Wanted, Depends(wanted)]
 
 @router.get("")
 async def overview(
-    run: RunId, rooms: RoomsHere, wanted: WantedHere, chart: Annotated[list[str] | None, Query(max_length=64)] = None
+    run: RunHere, rooms: RoomsHere, wanted: WantedHere, chart: Annotated[list[str] | None, Query(max_length=64)] = None
 ) -> Response:
     """The named charts of the run (by default all), the names of all it has, and what the tiles show."""
     return json_answer(await rooms.reading.read(draw_overview, rooms.store.reader, run, wanted, chart))
@@ -55,7 +54,7 @@ async def overview(
 
 @router.get("/layers")
 async def layers(
-    run: RunId,
+    run: RunHere,
     rooms: RoomsHere,
     wanted: WantedHere,
     measure: MeasureName = "subnormal_share",
@@ -66,6 +65,6 @@ async def layers(
 
 
 @router.get("/layers/{parameter:path}")
-async def layer(run: RunId, parameter: str, rooms: RoomsHere, wanted: WantedHere) -> Response:
+async def layer(run: RunHere, parameter: str, rooms: RoomsHere, wanted: WantedHere) -> Response:
     """One parameter's exponent histogram over time, and the readings behind it."""
     return json_answer(await rooms.reading.read(draw_layer, rooms.store.reader, run, wanted, parameter))

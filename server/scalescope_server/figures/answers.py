@@ -12,11 +12,11 @@ from scalescope_server.errors import NotFoundError
 from scalescope_server.figures.chart import Chart
 from scalescope_server.figures.layer import Reading, layer_chart, readings
 from scalescope_server.figures.layers import MAX_ROWS, MEASURES, layers_chart
-from scalescope_server.figures.reads import Wanted, flush_walls, marked_events, sampled_grid
+from scalescope_server.figures.reads import Wanted, marked_events, sampled_grid, scale_walls
 from scalescope_server.figures.scale import scale_chart
-from scalescope_server.figures.series import SKIP_RATE, Plan, plans_for, series_chart, skip_rate_chart
+from scalescope_server.figures.series import SKIP_RATE, Plan, plans_for, rate_window, series_chart, skip_rate_chart
 from scalescope_server.figures.tiles import Tiles, tiles
-from scalescope_server.store.records import ParameterRow, RunDetail, RunId
+from scalescope_server.store.records import ParameterRow, RunDetail, RunId, Series
 
 if TYPE_CHECKING:
     from scalescope_server.store.reader import Reader
@@ -64,15 +64,14 @@ class LayerAnswer(Struct, frozen=True, kw_only=True):
 def draw_overview(reader: Reader, run: RunId, wanted: Wanted, charts: Sequence[str] | None) -> OverviewAnswer:
     """The charts called ``charts`` (None: all) in the order of the page. Raises NotFound for no such run."""
     detail = reader.run(run)
-    step = _last_step(detail)
     plans = {plan.name: plan for plan in plans_for(reader.series_names(run))}
     available = [Named("scale", "Loss scale"), Named(SKIP_RATE, "Updates skipped")]
     available += [Named(plan.name, plan.title) for plan in plans.values()]
     chosen = [named.name for named in available if charts is None or named.name in charts]
     return OverviewAnswer(
-        step=step,
+        step=detail.summary.last_step,
         available=available,
-        tiles=tiles(reader, run, detail),
+        tiles=tiles(reader, run, wanted, detail),
         charts=_charts(reader, run, wanted, detail, chosen, plans),
     )
 
@@ -82,10 +81,10 @@ def draw_layers(reader: Reader, run: RunId, wanted: Wanted, measure: MeasureName
     detail = reader.run(run)
     matching = [p for p in detail.parameters if match.casefold() in p.name.casefold()]
     shown = matching[:MAX_ROWS]
-    grid, _ = sampled_grid(reader, run, wanted, shown, detail.every)
+    grid, _ = sampled_grid(reader, run, wanted, shown, detail)
     chart, rows = layers_chart(measure, grid, shown, len(matching), wanted.look)
     return LayersAnswer(
-        step=_last_step(detail),
+        step=detail.summary.last_step,
         measures=[Named(name, plan.title) for name, plan in MEASURES.items()],
         total=len(matching),
         chart=chart,
@@ -103,9 +102,9 @@ def draw_layer(reader: Reader, run: RunId, wanted: Wanted, parameter: str) -> La
     row = next((p for p in detail.parameters if p.name == parameter), None)
     if row is None:
         raise NotFoundError(f"run {run} has no parameter called {parameter!r}", field="parameter")
-    grid, samples = sampled_grid(reader, run, wanted, [row], detail.every)
+    grid, samples = sampled_grid(reader, run, wanted, [row], detail)
     return LayerAnswer(
-        step=_last_step(detail),
+        step=detail.summary.last_step,
         scale=detail.summary.scale,
         parameter=row,
         names=[p.name for p in detail.parameters],
@@ -114,24 +113,31 @@ def draw_layer(reader: Reader, run: RunId, wanted: Wanted, parameter: str) -> La
     )
 
 
-def _last_step(detail: RunDetail) -> int | None:
-    return detail.summary.attempted - 1 if detail.summary.attempted else None
-
-
 def _charts(
     reader: Reader, run: RunId, wanted: Wanted, detail: RunDetail, names: Sequence[str], plans: dict[str, Plan]
 ) -> list[Chart]:
     """One read of all series that the charts need, so that they agree on their newest update."""
-    needed = {"scale", "skipped", "amax"} if {"scale", SKIP_RATE} & set(names) else set()
+    needed = {"scale", "skipped"} if {"scale", SKIP_RATE} & set(names) else set()
     needed |= {line.series for name in names if name in plans for line in plans[name].lines}
     bucket, series = reader.series(run, sorted(needed), start=wanted.start, stop=wanted.stop, points=wanted.points)
     drawn = []
     for name in names:
         if name == "scale":
-            events, walls = marked_events(reader, run, wanted), flush_walls(reader, run, wanted, detail)
+            events, walls = marked_events(reader, run, wanted), scale_walls(reader, run, wanted, detail)
             drawn.append(scale_chart(series, bucket, events, walls, wanted.look))
         elif name == SKIP_RATE:
-            drawn.append(skip_rate_chart(series["skipped"], bucket, wanted.look))
+            drawn.append(_skip_rate(reader, run, wanted, series["skipped"], bucket))
         else:
             drawn.append(series_chart(plans[name], series, bucket, wanted.look))
     return drawn
+
+
+def _skip_rate(reader: Reader, run: RunId, wanted: Wanted, skipped: Series, bucket: int) -> Chart:
+    """Zoomed in, the rate at the first update rests on those before it, which are read as well."""
+    lead, start = rate_window(bucket) * bucket, wanted.start or 0
+    if start and lead > bucket:
+        before = min(lead, start)
+        points = wanted.points + before // bucket + 1
+        bucket, whole = reader.series(run, ["skipped"], start=start - before, stop=wanted.stop, points=points)
+        skipped = whole["skipped"]
+    return skip_rate_chart(skipped, bucket, wanted.look, start=start)

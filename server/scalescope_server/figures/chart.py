@@ -46,7 +46,6 @@ class Chart(Struct, frozen=True, kw_only=True):
         title: its heading.
         grain: what one point stands for.
         summary: the figure in one sentence, for those who do not see it.
-        step: the last update drawn, None where nothing is.
         missing: why there is nothing to draw, or None.
         legend: what the marks mean, where the heading does not say it.
         figure: ``{"data": [...], "layout": {...}}`` as Plotly takes it.
@@ -56,7 +55,6 @@ class Chart(Struct, frozen=True, kw_only=True):
     title: str
     grain: str
     summary: str
-    step: int | None
     missing: str | None
     figure: Json
     legend: list[Key] = []

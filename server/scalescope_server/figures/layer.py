@@ -62,7 +62,6 @@ def layer_chart(parameter: ParameterRow, grid: Grid, look: Look) -> Chart:
         title="Exponents of the scaled gradient",
         grain=f"share of all elements · {column_grain(grid, 'its samples added at the scale it ended with')}",
         summary=_summary(parameter, drawn[-1]),
-        step=max(b.step for column in grid.columns for b in column),
         missing=None,
         figure=_figure(columns, grid, (low, high), look),
     )
@@ -110,7 +109,6 @@ def _missing(parameter: ParameterRow, look: Look) -> Chart:
         title="Exponents of the scaled gradient",
         grain="",
         summary=f"No sample of {parameter.name}.",
-        step=None,
         missing="No sample in this range yet: gradients are sampled every few updates and at each skip.",
         figure={"data": [], "layout": layout(look, y=axis(look))},
     )

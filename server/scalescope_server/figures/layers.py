@@ -72,13 +72,11 @@ def layers_chart(
     values = _values(measure, grid, parameters)
     if not values.size or np.isnan(values).all():
         return _missing(measure, plan, look), []
-    last = int(max(b.step for column in grid.columns for b in column))
     chart = Chart(
         name=measure,
         title=plan.title,
         grain=f"{plan.meaning} · {column_grain(grid, 'all its samples together')}",
         summary=_summary(values, parameters, total),
-        step=last,
         missing=None,
         figure=_figure(plan, values, grid, [p.name for p in parameters], look),
     )
@@ -101,7 +99,6 @@ def _missing(measure: MeasureName, plan: MeasurePlan, look: Look) -> Chart:
         title=plan.title,
         grain="",
         summary="No samples.",
-        step=None,
         missing="No sample in this range yet: gradients are sampled every few updates and at each skip.",
         figure={"data": [], "layout": layout(look, y=axis(look))},
     )

@@ -7,13 +7,16 @@ buckets.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from scalescope.numerics.formats import FP16
 
 from scalescope_server.figures.chart import Look
 from scalescope_server.figures.grid import Grid, gridded
 from scalescope_server.figures.marks import MAX_MARKS
 from scalescope_server.figures.walls import Walls, compute_format, walls
+from scalescope_server.store.levels import LEVELS, bucket_size
 from scalescope_server.store.records import EventRow, ParameterRow, RunDetail, RunId, SampleBucket
 
 if TYPE_CHECKING:
@@ -24,8 +27,10 @@ MAX_SAMPLE_ROWS = 12_000
 MAX_COLUMNS = 240
 # Fewer would not be a picture; a model of more than 1,500 layers waits a little longer instead.
 MIN_COLUMNS = 8
-# The flush wall moves slowly; more points than this only cost time.
+# Walls move slowly; more points than this only cost time.
 WALL_POINTS = 120
+# What tiles say is of the last updates, not of the whole run.
+RECENT = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,46 +55,70 @@ def marked_events(reader: Reader, run: RunId, wanted: Wanted) -> list[EventRow]:
     return found
 
 
+def recent_skips(reader: Reader, run: RunId, detail: RunDetail) -> list[EventRow]:
+    """The skips among the last ``RECENT`` updates."""
+    return reader.events(run, kind="skip", start=max(_length(detail) - RECENT, 0))[0]
+
+
 def limited(detail: RunDetail) -> list[ParameterRow]:
-    """The parameters that a loss scale is for."""
+    """The parameters that a loss scale is for, in the order in which their gradients are made, where that is known."""
     if detail.scaler is None:
         return []
-    return [p for p in detail.parameters if compute_format(p).name == "fp16"]
+    found = [p for p in detail.parameters if compute_format(p) is FP16]
+    return sorted(found, key=lambda p: len(detail.parameters) if p.backward is None else p.backward)
 
 
-def flush_walls(reader: Reader, run: RunId, wanted: Wanted, detail: RunDetail) -> list[Walls]:
-    """The walls at the periodic samples of the range; none for models with too many layers to fold live."""
+def scale_walls(reader: Reader, run: RunId, wanted: Wanted, detail: RunDetail) -> list[Walls]:
+    """The walls at the samples of the range, in order."""
     rows = limited(detail)
-    points = min(WALL_POINTS, MAX_SAMPLE_ROWS // max(len(rows), 1))
-    if not rows or points < MIN_COLUMNS:
+    if not rows:
         return []
-    _, samples = _samples(reader, run, rows, wanted.start, wanted.stop, points * detail.every)
-    return [walls(bucket) for bucket in samples if bucket.periodic]
+    _, samples = _samples(reader, run, wanted, rows, detail, WALL_POINTS)
+    return [walls(bucket) for bucket in samples]
 
 
-def last_walls(reader: Reader, run: RunId, detail: RunDetail) -> Walls | None:
+def last_walls(reader: Reader, run: RunId, wanted: Wanted, detail: RunDetail) -> Walls | None:
     """The walls at the newest periodic sample."""
-    rows, span = limited(detail), 3 * detail.every
+    rows = limited(detail)
     if not rows:
         return None
-    _, samples = _samples(reader, run, rows, max(detail.summary.attempted - span, 0), None, span)
+    recent = replace(wanted, start=max(_length(detail) - 3 * detail.every, 0), stop=None)
+    _, samples = _samples(reader, run, recent, rows, detail, MAX_COLUMNS)
     periodic = [bucket for bucket in samples if bucket.periodic]
     return walls(periodic[-1]) if periodic else None
 
 
 def sampled_grid(
-    reader: Reader, run: RunId, wanted: Wanted, rows: Sequence[ParameterRow], every: int
+    reader: Reader, run: RunId, wanted: Wanted, rows: Sequence[ParameterRow], detail: RunDetail
 ) -> tuple[Grid, list[SampleBucket]]:
-    """The samples of ``rows``, in columns for a heat map and as they are. ``every``: updates between samples."""
-    columns = min(max(MAX_SAMPLE_ROWS // max(len(rows), 1), MIN_COLUMNS), MAX_COLUMNS, wanted.points)
-    bucket, samples = _samples(reader, run, rows, wanted.start, wanted.stop, columns * every)
+    """The samples of ``rows``, in columns for a heat map and as they are."""
+    bucket, samples = _samples(reader, run, wanted, rows, detail, min(MAX_COLUMNS, wanted.points))
     # A whole number of buckets, so that each lies in one column, and at least one sample wide.
-    width = -(-every // bucket) * bucket
+    width = -(-detail.every // bucket) * bucket
     return gridded(samples, width), samples
 
 
 def _samples(
-    reader: Reader, run: RunId, rows: Sequence[ParameterRow], start: int | None, stop: int | None, points: int
+    reader: Reader, run: RunId, wanted: Wanted, rows: Sequence[ParameterRow], detail: RunDetail, columns: int
 ) -> tuple[int, list[SampleBucket]]:
+    """(steps in a bucket, buckets) of the range, at most ``columns`` of them at one scale, fewer for many rows."""
+    start, length = wanted.start or 0, _length(detail)
+    span = (length if wanted.stop is None else min(wanted.stop, length)) - start
+    columns = max(min(columns, MAX_SAMPLE_ROWS // max(len(rows), 1)), MIN_COLUMNS)
+    points = _buckets(span, detail.every, columns)
     indexes = [row.index for row in rows]
-    return reader.samples(run, start=start, stop=stop, points=points, parameters=indexes)
+    return reader.samples(run, start=wanted.start, stop=wanted.stop, points=points, parameters=indexes)
+
+
+def _buckets(span: int, every: int, columns: int) -> int:
+    """In how many buckets of the finest level ``span`` steps leave at most ``columns`` that hold a sample.
+
+    With a sample ``every`` so many steps, smaller buckets are no more of them: most are empty.
+    """
+    sizes = [bucket_size(level) for level in range(1, LEVELS)]
+    size = next((size for size in sizes if span <= columns * max(size, every)), sizes[-1])
+    return max(span // size, 1) + 1
+
+
+def _length(detail: RunDetail) -> int:
+    return 0 if detail.summary.last_step is None else detail.summary.last_step + 1

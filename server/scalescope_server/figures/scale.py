@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scalescope.numerics.formats import FP16
 
 from scalescope_server.figures.chart import (
     Chart,
@@ -26,12 +25,16 @@ from scalescope_server.figures.chart import (
 )
 from scalescope_server.figures.marks import SYMBOLS, Mark, marks, power
 from scalescope_server.figures.palette import Palette
+from scalescope_server.figures.regions import Wall, far_walls, flush_region, overflow_region
 from scalescope_server.figures.walls import Walls
 from scalescope_server.store.records import EventRow, Series
 
+# A wall farther from the scale than this leaves the chart, which says where it is: drawn, it would press the
+# scale's own movement flat.
+NEAR_OCTAVES = 6.0
+
 # Pixels, up to how many marks: many marks of full size would cover the line they stand on.
 _MARK_SIZES = ((9, 60), (7.5, 200), (6, math.inf))
-_EMPTY = np.zeros(0, np.float64)
 
 
 def scale_chart(
@@ -40,40 +43,38 @@ def scale_chart(
     """The loss scale over updates.
 
     Args:
-        series: ``scale`` and, where there are any, ``skipped`` and ``amax``.
+        series: ``scale`` and, where there is any, ``skipped``.
         bucket: updates per point of the series.
         events: skip, growth, backoff and scale_set of the range; ``None``-scaled ones are not drawn.
-        walls: the flush wall at the sampled updates; may be empty.
+        walls: both walls at the sampled updates; may be empty.
     """
     scale = series.get("scale")
     if scale is None or not len(scale.step):
         return _missing(look)
-    level, wall = log2(scale.last), _overflow_wall(series)
-    found = marks(events, series, bucket)
-    flush = [(w.step, w.flush) for w in walls if w.flush is not None]
-    low, high = _window(scale, wall, flush)
+    level, overflow, flush = log2(scale.last), _overflow_wall(series, walls), _flush_wall(walls)
+    low, high = _window(scale, overflow, flush)
     data = [
-        *_flush_region(flush, low, look.palette),
-        *_overflow_region(series, wall, high, look.palette),
+        *flush_region(flush, low, look.palette),
+        *overflow_region(overflow, high, look.palette),
         *_band(scale, bucket, look.palette),
         _line(scale, level, look.palette),
-        _mark_trace(found, look.palette),
+        _mark_trace(marks(events, series, bucket), look.palette),
+        *far_walls(overflow, flush, (int(scale.step[0]), low, high), look.palette),
     ]
     return Chart(
         name="scale",
         title="Loss scale between its two walls",
         grain=grain(bucket),
         summary=_summary(scale, series.get("skipped")),
-        step=int(scale.step[-1]),
         missing=None,
-        legend=_legend(flush, wall, look.palette),
+        legend=_legend(flush, overflow, look.palette),
         figure={"data": data, "layout": _layout(scale, low, high, look)},
     )
 
 
-def _legend(flush: Sequence[object], wall: NDArray[np.float64], palette: Palette) -> list[Key]:
+def _legend(flush: Wall, overflow: Wall, palette: Palette) -> list[Key]:
     keys = [Key("doubled", palette.good, "up"), Key("skipped, halved", palette.overflow, "down")]
-    keys += [Key("overflow wall", palette.overflow, "line")] if wall.size else []
+    keys += [Key("overflow wall", palette.overflow, "line")] if overflow else []
     keys += [Key("flush wall: 0.1 % of non-zeros vanish", palette.flush, "dot")] if flush else []
     return keys
 
@@ -89,32 +90,42 @@ def _missing(look: Look) -> Chart:
         title="Loss scale",
         grain="",
         summary="This run has no loss scale.",
-        step=None,
         missing="No loss scale has been recorded: bf16 and fp32 trainings run without a scaler.",
         figure={"data": [], "layout": layout(look, y=log2_axis(look, 0, 16))},
     )
 
 
-def _overflow_wall(series: Mapping[str, Series]) -> NDArray[np.float64]:
-    """log2(65520 / amax) at each point of ``amax``; at a skipped update no higher than its scale."""
-    amax = series.get("amax")
-    if amax is None:
-        return _EMPTY
-    wall = math.log2(FP16.overflow_from) - log2(amax.max)
+def _overflow_wall(series: Mapping[str, Series], walls: Sequence[Walls]) -> Wall:
+    """The wall at each sample, and at each skipped update no higher than its scale: what overflowed there may be
+    an output gradient, of which no sample tells.
+    """
+    found: Wall = {}
+    for at in walls:
+        if at.overflow is not None:
+            found[at.step] = min(at.overflow, found.get(at.step, math.inf))
     skipped, scale = series.get("skipped"), series["scale"]
-    if skipped is None:
-        return np.asarray(wall)
-    # A value that overflowed is infinite and no longer counts into amax: the scale itself bounds the wall.
-    over = skipped.step[skipped.sum > 0]
-    lowest = log2(scale.min)[np.clip(np.searchsorted(scale.step, amax.step), 0, len(scale.step) - 1)]
-    return np.where(np.isin(amax.step, over), np.fmin(wall, lowest), wall)
+    if skipped is not None:
+        over = skipped.step[skipped.sum > 0]
+        lowest = log2(scale.min)[np.clip(np.searchsorted(scale.step, over), 0, len(scale.step) - 1)]
+        for step, level in zip(over.tolist(), lowest.tolist(), strict=True):
+            if math.isfinite(level):
+                found[step] = min(level, found.get(step, math.inf))
+    return dict(sorted(found.items()))
 
 
-def _window(scale: Series, wall: NDArray[np.float64], flush: Sequence[tuple[int, float | None]]) -> tuple[float, float]:
-    """The range of the axis: the scale and both walls, with room for marks above and below."""
-    values = np.concatenate([log2(scale.min), log2(scale.max), wall, [f for _, f in flush if f is not None]])
-    found = bounds(values) or (0.0, 16.0)
-    return math.floor(found[0]) - 1.5, math.ceil(found[1]) + 2.0
+def _flush_wall(walls: Sequence[Walls]) -> Wall:
+    found: Wall = {}
+    for at in walls:
+        if at.flush is not None:
+            found[at.step] = max(at.flush, found.get(at.step, -math.inf))
+    return found
+
+
+def _window(scale: Series, *walls: Wall) -> tuple[float, float]:
+    """The range of the axis: the scale and what of the walls is near it, with room for marks above and below."""
+    low, high = bounds(np.concatenate([log2(scale.min), log2(scale.max)])) or (0.0, 16.0)
+    near = [y for wall in walls for y in wall.values() if low - NEAR_OCTAVES <= y <= high + NEAR_OCTAVES]
+    return math.floor(min([low, *near])) - 1.5, math.ceil(max([high, *near])) + 2.0
 
 
 def _line(scale: Series, level: NDArray[np.float64], palette: Palette) -> Json:
@@ -140,52 +151,6 @@ def _band(scale: Series, bucket: int, palette: Palette) -> list[Json]:
     return [
         edge | {"x": x, "y": numbers(log2(scale.min)), "name": "lowest"},
         edge | {"x": x, "y": numbers(log2(scale.max)), "name": "highest"} | fill,
-    ]
-
-
-def _overflow_region(
-    series: Mapping[str, Series], wall: NDArray[np.float64], high: float, palette: Palette
-) -> list[Json]:
-    if not wall.size:
-        return []
-    x = series["amax"].step.tolist()
-    trace = {"type": "scatter", "mode": "lines", "x": x}
-    return [
-        trace
-        | {
-            "name": "overflow wall",
-            "y": numbers(wall),
-            "connectgaps": True,
-            "line": {"color": palette.overflow, "width": 1.25},
-            "hovertemplate": "2^%{y:.1f}<extra>overflows from</extra>",
-        },
-        trace
-        | {
-            "name": "above the wall",
-            "y": [high] * len(x),
-            "line": {"width": 0},
-            "hoverinfo": "skip",
-            "fill": "tonexty",
-            "fillcolor": palette.veil(palette.overflow, 0.10),
-        },
-    ]
-
-
-def _flush_region(flush: Sequence[tuple[int, float | None]], low: float, palette: Palette) -> list[Json]:
-    if not flush:
-        return []
-    trace = {"type": "scatter", "mode": "lines", "x": [step for step, _ in flush]}
-    return [
-        trace | {"name": "below the wall", "y": [low] * len(flush), "line": {"width": 0}, "hoverinfo": "skip"},
-        trace
-        | {
-            "name": "flush wall",
-            "y": [wall for _, wall in flush],
-            "line": {"color": palette.flush, "width": 1.25, "shape": "hv", "dash": "dot"},
-            "hovertemplate": "2^%{y:.0f}<extra>0.1 % vanish below</extra>",
-            "fill": "tonexty",
-            "fillcolor": palette.veil(palette.flush, 0.10),
-        },
     ]
 
 

@@ -103,10 +103,9 @@ def series_chart(plan: Plan, series: Mapping[str, Series], bucket: int, look: Lo
     span = (float(min(s.step[0] for _, s in drawn)), float(max(s.step[-1] for _, s in drawn)))
     return Chart(
         name=plan.name,
-        title=plain(plan.title),
+        title=plan.title,
         grain=grain(bucket),
         summary="; ".join(_sentence(line, found, plan) for line, found in drawn) + ".",
-        step=int(span[1]),
         missing=None,
         legend=[
             Key(line.label, getattr(look.palette, line.colour), _KEY_MARKS[line.dash])
@@ -116,31 +115,41 @@ def series_chart(plan: Plan, series: Mapping[str, Series], bucket: int, look: Lo
     )
 
 
-def skip_rate_chart(skipped: Series, bucket: int, look: Look) -> Chart:
-    """Skipped updates as a share of the last ``SKIP_WINDOW`` updates (of the bucket, where it holds more)."""
-    title = f"Updates skipped, of the last {max(SKIP_WINDOW, bucket):,}"
-    if not len(skipped.step):
+def rate_window(bucket: int) -> int:
+    """Over how many points of ``bucket`` updates a rate of skips is taken."""
+    return max(SKIP_WINDOW // bucket, 1)
+
+
+def skip_rate_chart(skipped: Series, bucket: int, look: Look, *, start: int = 0) -> Chart:
+    """Skipped updates from ``start`` on as a share of the last ``SKIP_WINDOW`` or so, as whole points hold them.
+
+    ``skipped`` should begin one window before ``start``; at the beginning of a run a window is shorter.
+    """
+    window = rate_window(bucket)
+    title = f"Updates skipped, of the last {window * bucket:,}"
+    shown = np.flatnonzero(skipped.step + bucket > start)
+    if not shown.size:
         return _missing(Plan(SKIP_RATE, title, ()), look)
-    rate = _rolling(skipped.sum, skipped.n.astype(np.float64), max(SKIP_WINDOW // bucket, 1))
+    rate = _rolling(skipped.sum, skipped.n.astype(np.float64), window)[shown]
+    step = skipped.step[shown]
     trace: Json = {
         "type": "scatter",
         "mode": "lines",
         "name": "skipped",
-        "x": skipped.step.tolist(),
+        "x": step.tolist(),
         "y": numbers(rate),
         "line": {"color": look.palette.overflow, "width": 1.5},
         "fill": "tozeroy",
         "fillcolor": look.palette.veil(look.palette.overflow, 0.12),
         "hovertemplate": "%{y:.3~p}<extra>skipped</extra>",
     }
-    span = (float(skipped.step[0]), float(skipped.step[-1]))
-    total, updates = int(skipped.sum.sum()), int(skipped.n.sum())
+    total, updates = int(skipped.sum[shown].sum()), int(skipped.n[shown].sum())
+    span = (float(step[0]), float(step[-1]))
     return Chart(
         name=SKIP_RATE,
         title=title,
         grain=grain(bucket, "their share"),
         summary=f"{total:,} of {updates:,} updates were skipped; at worst {rate.max():.1%} of a window.",
-        step=int(span[1]),
         missing=None,
         figure={"data": [trace], "layout": layout(look, y=share_axis(look, float(rate.max())), span=span)},
     )
@@ -149,10 +158,9 @@ def skip_rate_chart(skipped: Series, bucket: int, look: Look) -> Chart:
 def _missing(plan: Plan, look: Look) -> Chart:
     return Chart(
         name=plan.name,
-        title=plain(plan.title),
+        title=plan.title,
         grain="",
         summary="Nothing has been recorded.",
-        step=None,
         missing="Nothing has been recorded in this range.",
         figure={"data": [], "layout": layout(look, y=axis(look))},
     )

@@ -6,22 +6,23 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from scalescope_server.figures.reads import last_walls, limited
+from scalescope_server.figures.reads import RECENT, Wanted, last_walls, limited, recent_skips
 from scalescope_server.figures.walls import octaves
-from scalescope_server.store.records import RunDetail, RunId
+from scalescope_server.store.records import EventRow, RunDetail, RunId
 
 if TYPE_CHECKING:
     from scalescope_server.store.reader import Reader
 
-# Tiles speak of the last moments, not of the whole run.
-RECENT = 50
-
 
 class Headroom(Struct, frozen=True):
-    """How far the scale may move, in octaves (negative: it is too far already), and the parameter that bounds it."""
+    """How far the scale may move, in octaves (negative: it is too far already).
+
+    ``by`` is the parameter that bounds it, None where it is not known; ``less``: the room is less than ``octaves``.
+    """
 
     octaves: float
-    by: str
+    by: str | None
+    less: bool = False
 
 
 class Tiles(Struct, frozen=True, kw_only=True):
@@ -34,15 +35,15 @@ class Tiles(Struct, frozen=True, kw_only=True):
     tokens: float | None = None
 
 
-def tiles(reader: Reader, run: RunId, detail: RunDetail) -> Tiles:
-    attempted = detail.summary.attempted
-    if not attempted:
+def tiles(reader: Reader, run: RunId, wanted: Wanted, detail: RunDetail) -> Tiles:
+    last = detail.summary.last_step
+    if last is None:
         return Tiles()
-    _, recent = reader.series(run, ["step_ms", "tokens"], start=max(attempted - RECENT, 0), points=RECENT)
+    _, recent = reader.series(run, ["step_ms", "tokens"], start=max(last + 1 - RECENT, 0), points=RECENT)
     _, whole = reader.series(run, ["tokens"], points=16)
     milliseconds, updates = float(recent["step_ms"].sum.sum()), int(recent["step_ms"].n.sum())
     tokens = float(recent["tokens"].sum.sum())
-    overflow, flush = _headroom(reader, run, detail)
+    overflow, flush = _headroom(reader, run, wanted, detail)
     return Tiles(
         overflow=overflow,
         flush=flush,
@@ -52,15 +53,27 @@ def tiles(reader: Reader, run: RunId, detail: RunDetail) -> Tiles:
     )
 
 
-def _headroom(reader: Reader, run: RunId, detail: RunDetail) -> tuple[Headroom | None, Headroom | None]:
-    """(to overflow, to flush) from the scale in force, by the newest periodic sample."""
-    level, last = octaves(detail.summary.scale), last_walls(reader, run, detail)
-    if level is None or last is None:
+def _headroom(reader: Reader, run: RunId, wanted: Wanted, detail: RunDetail) -> tuple[Headroom | None, Headroom | None]:
+    """(to overflow, to flush) from the scale in force, by the newest periodic sample and the last skips."""
+    level = octaves(detail.summary.scale)
+    if level is None:
         return None, None
-    names = [parameter.name for parameter in limited(detail)]
-    overflow = flush = None
-    if last.overflow is not None and last.overflow_row is not None:
-        overflow = Headroom(round(last.overflow - level, 3), names[last.overflow_row])
-    if last.flush is not None and last.flush_row is not None:
+    found = [_below(event, level) for event in recent_skips(reader, run, detail)]
+    last = last_walls(reader, run, wanted, detail)
+    names, flush = [parameter.name for parameter in limited(detail)], None
+    if last is not None and last.overflow is not None and last.overflow_row is not None:
+        found.append(Headroom(round(last.overflow - level, 3), names[last.overflow_row], last.reached))
+    if last is not None and last.flush is not None and last.flush_row is not None:
         flush = Headroom(round(level - last.flush, 3), names[last.flush_row])
-    return overflow, flush
+    # The newest skip of several at one scale, since it is listed last.
+    bounds = [headroom for headroom in reversed(found) if headroom is not None]
+    return min(bounds, key=lambda headroom: headroom.octaves, default=None), flush
+
+
+def _below(skip: EventRow, level: float) -> Headroom | None:
+    """A skip puts the wall below the scale that was skipped: output gradients may overflow unmeasured."""
+    scale, culprit = skip.data.get("scale"), skip.data.get("parameter")
+    wall = octaves(float(scale)) if isinstance(scale, int | float) else None
+    if wall is None:
+        return None
+    return Headroom(round(wall - level, 3), culprit if isinstance(culprit, str) else None, less=True)

@@ -1,7 +1,8 @@
 """The two walls of a loss scale: where sampled gradients would overflow, and where they would vanish.
 
 A gradient measured at scale S keeps its place when S moves: at S' every exponent shifts by log2(S'/S). So one
-sample answers for all scales. Overflow is sharp, one value is enough: the wall is ``65520 * S / amax``.
+sample answers for all scales. Overflow is sharp, one value is enough: the wall is ``65520 * S / amax``, and no
+higher than S itself where a value overflowed already and is infinite or NaN.
 Flushing is gradual: its wall is the scale below which more than ``FLUSH_LIMIT`` of the non-zero values vanish.
 """
 
@@ -12,21 +13,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scalescope.numerics.exponents import MIN_EXPONENT, Histograms
-from scalescope.numerics.formats import FORMATS, FP16, FloatFormat
+from scalescope.numerics.formats import FP16, FloatFormat, format_named
 from scalescope.numerics.measures import Part
 
 from scalescope_server.store.records import ParameterRow, SampleBucket
 
 # One value in a thousand is well below what training notices, and far above the noise of single values.
 FLUSH_LIMIT = 1e-3
+_NOWHERE = np.zeros(0, np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class Walls:
     """Both walls as log2 of a scale, at one update; None where the sample cannot say.
 
-    ``overflow_row`` and ``flush_row`` are the parameters that set them (rows of the sample).
+    ``overflow_row`` and ``flush_row`` are the parameters that set them (rows of the sample). ``reached``: a value
+    had overflowed, so the overflow wall is below ``overflow``.
     """
 
     step: int
@@ -34,11 +38,15 @@ class Walls:
     overflow_row: int | None
     flush: float | None
     flush_row: int | None
+    reached: bool = False
 
 
-def compute_format(row: ParameterRow) -> FloatFormat:
-    """The format a parameter's gradient is computed in; fp16 is assumed until it is known."""
-    return FORMATS.get(row.compute_format or "", FP16)
+def compute_format(row: ParameterRow) -> FloatFormat | None:
+    """The format a parameter's gradient is computed in; None until it is known, and for one we know no limits of."""
+    try:
+        return format_named(row.compute_format or "")
+    except ValueError:
+        return None
 
 
 def octaves(scale: float | None) -> float | None:
@@ -47,17 +55,25 @@ def octaves(scale: float | None) -> float | None:
 
 
 def walls(bucket: SampleBucket) -> Walls:
-    """The walls by one bucket, whose rows should be those computed in fp16: a loss scale is for no others."""
+    """The walls by one bucket, whose rows should be those computed in fp16: a loss scale is for no others.
+
+    Of rows that overflowed alike the first counts. Only a periodic bucket tells the flush wall: a step that was
+    skipped is no usual one.
+    """
     table, level = bucket.table, octaves(bucket.scale)
-    amax = float(table.amax.max(initial=0.0))
-    if level is None or amax == 0:
+    overflow = _overflow_walls(table, level) if level is not None else _NOWHERE
+    lowest = float(overflow.min(initial=math.inf))
+    if level is None or lowest == math.inf:
         return Walls(bucket.step, None, None, None, None)
+    row = int(overflow.argmin())
+    flush = flush_wall(table.total(), level) if bucket.periodic else None
     return Walls(
         step=bucket.step,
-        overflow=math.log2(FP16.overflow_from / amax) + level,
-        overflow_row=int(table.amax.argmax()),
-        flush=flush_wall(table.total(), level),
-        flush_row=_first_to_flush(table),
+        overflow=lowest,
+        overflow_row=row,
+        flush=flush,
+        flush_row=None if flush is None else _first_to_flush(table),
+        reached=bool(table.nonfinite[row]),
     )
 
 
@@ -81,6 +97,13 @@ def flush_wall(total: Histograms, level: float) -> float | None:
 
 def as_parts(buckets: Sequence[SampleBucket]) -> list[Part]:
     return [Part(b.table, b.scale, b.samples, b.periodic) for b in buckets]
+
+
+def _overflow_walls(table: Histograms, level: float) -> NDArray[np.float64]:
+    """log2 of the scale from which each row overflows, infinity for a row of zeros."""
+    with np.errstate(divide="ignore"):
+        wall = math.log2(FP16.overflow_from) + level - np.log2(table.amax)
+    return np.asarray(np.where(table.nonfinite > 0, np.minimum(wall, level), wall))
 
 
 def _first_to_flush(table: Histograms) -> int:
