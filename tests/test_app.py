@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
+from typing import Any
 
 import pytest
 from scalescope_server.store.engine import open_store
 from scalescope_server.store.records import RunId
+from sqlalchemy import event
 from websockets.exceptions import ConnectionClosed
 
-from tests.serving import Served, hello, layout, steps
+from tests.serving import DEADLINE_S, Served, hello, layout, steps
 
 Serve = Callable[..., AbstractContextManager[Served]]
 
@@ -44,6 +47,26 @@ def test_the_server_answers_below_its_prefix_whether_or_not_the_proxy_strips_it(
             assert served.get(path).status == 200, path
         assert served.get("/scopehealthz").status == 404
         assert 'data-root="/scope"' in served.get("/scope/").body.decode()
+
+
+def test_pages_that_read_for_long_do_not_make_the_server_unready(serve: Serve) -> None:
+    reading, answer = threading.Event(), threading.Event()
+
+    def linger(*about: Any) -> None:
+        if "FROM series" in about[2]:
+            reading.set()
+            answer.wait(DEADLINE_S)
+
+    with serve(readers=1) as served, served.trainer(hello()) as trainer:
+        trainer.deliver(layout(0), steps(1, 0))
+        event.listen(served.store._reading, "before_cursor_execute", linger)
+        page = threading.Thread(target=served.get, args=["/api/runs/run-1/series"])
+        page.start()
+        assert reading.wait(DEADLINE_S)
+        assert served.get("/readyz").status == 200
+        assert 'scalescope_runs{state="running"} 1' in served.get("/metrics").body.decode()
+        answer.set()
+        page.join()
 
 
 def test_a_locked_database_delays_neither_health_nor_reads(served: Served) -> None:

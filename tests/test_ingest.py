@@ -6,14 +6,16 @@ import asyncio
 import logging
 import sqlite3
 import struct
+import tracemalloc
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing
 
 import msgspec
 import pytest
 import zstandard
-from scalescope.packing import PackedHistograms
-from scalescope.wire import MAX_FRAME_BYTES, Ack, Heartbeat, Record, Refused, Welcome
+from scalescope.numerics.exponents import Histograms
+from scalescope.packing import PackedHistograms, pack
+from scalescope.wire import MAX_FRAME_BYTES, Ack, Heartbeat, Layout, Parameter, Record, Refused, Welcome, encode
 from scalescope_server.gathering import MAX_GATHERED_BYTES, Gathering
 from scalescope_server.ingest import Trainers
 from scalescope_server.sockets import FIRST_FRAME_BYTES
@@ -221,6 +223,23 @@ def test_a_rank_that_left_does_not_take_its_successors_place_away() -> None:
     trainers.leave(rank, first)
     third = trainers.enter(rank)
     assert (first.is_set(), second.is_set(), third.is_set()) == (True, True, False)
+
+
+def test_small_frames_of_large_tables_are_decoded_a_few_at_a_time(served: Served) -> None:
+    rows = 10_000
+    parameters = [Parameter(f"p{n}", "", [1], "float32", 1, "fp16") for n in range(rows)]
+    large = Layout(sequence=0, parameters=parameters, order="unknown", backward=[])
+    packed = pack(Histograms.empty(rows))
+    samples = [msgspec.structs.replace(sample(n + 1, n), table=packed) for n in range(40)]
+    assert sum(len(encode(record)) for record in samples) < 100_000
+    with served.trainer(hello()) as trainer:
+        trainer.deliver(large)
+        tracemalloc.start()
+        trainer.deliver(*samples)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    # All of them at once would hold 800 MB.
+    assert peak < 300_000_000
 
 
 async def test_what_has_gathered_is_taken_whole_and_adding_waits_above_the_bound() -> None:

@@ -29,6 +29,30 @@ async def test_what_a_read_raises_is_raised_where_it_was_asked_for() -> None:
     reading.close()
 
 
+async def test_a_read_whose_caller_gave_up_counts_until_it_ends() -> None:
+    reading = ReadingRoom(1)
+    begun, locked = threading.Event(), threading.Event()
+
+    def linger() -> None:
+        begun.set()
+        locked.wait(20.0)
+
+    first = asyncio.create_task(reading.read(linger))
+    await asyncio.to_thread(begun.wait)
+    for _ in range(MAX_WAITING_READS - 1):
+        # The pool's one thread is taken, so these wait; who asks no longer, takes its read out of the line.
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await reading.read(locked.wait, 20.0)
+    assert reading.waiting == 1
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    assert reading.waiting == 1
+    locked.set()
+    assert await reading.read(lambda: "again") == "again"
+    reading.close()
+
+
 async def test_more_waiting_reads_than_the_bound_are_refused_at_once() -> None:
     reading = ReadingRoom(1)
     locked = threading.Event()

@@ -70,6 +70,18 @@ def test_the_last_step_is_the_last_stored_update_of_rank_0_whatever_is_missing_b
     assert (latest.attempted, latest.last_step) == (20, 1009)
 
 
+def test_the_states_of_all_runs_are_counted(store: Store, clock: Clock) -> None:
+    assert store.reader.states() == {}
+    for run in ("one", "two"):
+        begin(store, run)
+    for run, reason in (("three", "finished"), ("four", "crashed"), ("five", "crashed")):
+        say = Dictation()
+        store.writer.append(batch(hello(run, world_size=1), say.steps(0, 1), say.bye(reason))).result()  # type: ignore[arg-type]
+    assert store.reader.states() == {"running": 2, "finished": 1, "crashed": 2}
+    clock.now += 61
+    assert store.reader.states() == {"silent": 2, "finished": 1, "crashed": 2}
+
+
 def test_runs_come_newest_first_page_by_page(store: Store) -> None:
     for number in range(5):
         # Two of them began in the same second.

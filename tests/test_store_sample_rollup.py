@@ -124,6 +124,21 @@ def test_a_large_model_is_shown_in_coarser_buckets(store: Store, monkeypatch: py
     assert len(store.reader.samples("run")[1]) <= 30
 
 
+def test_every_scale_of_a_bucket_counts_towards_the_size_of_an_answer(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell(store, [(step, 2.0 ** (step % 4), "skip" if step % 8 < 4 else "periodic") for step in range(400)])
+    monkeypatch.setattr("scalescope_server.store.buckets.MAX_CELLS", 254 * 2 * 60)
+    # 50 buckets of 8 steps would fit, and hold 400 tables.
+    bucket, found = store.reader.samples("run", points=60)
+    assert (bucket, len(found)) == (64, 56)
+    assert sum(int(row.samples[0]) for row in found) == 400
+    # The coarsest level is answered whatever it holds.
+    monkeypatch.setattr("scalescope_server.store.buckets.MAX_CELLS", 1)
+    bucket, found = store.reader.samples("run", points=60)
+    assert (bucket, len(found)) == (512, 8)
+
+
 def test_other_kinds_of_samples_are_kept_apart(store: Store) -> None:
     say = Dictation()
     layout = say.layout(("a", None))

@@ -29,18 +29,17 @@ from scalescope_server.errors import NotFoundError
 from scalescope_server.openapi import answers
 from scalescope_server.rooms import RoomsHere
 from scalescope_server.samples import histogram_answer, layers_answer
+from scalescope_server.store.buckets import MAX_BUCKETS
+from scalescope_server.store.curves import MAX_POINTS
 from scalescope_server.store.reader import Reader
-from scalescope_server.store.records import RunDetail, RunId, RunState
+from scalescope_server.store.records import RunId, RunState
+from scalescope_server.store.runs import MAX_RUNS
 
-MAX_RUNS = 200
 MAX_EVENTS = 1000
-MAX_POINTS = 1500
-MAX_BUCKETS = 300
 MAX_SERIES = 64
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
-Step = Annotated[int | None, Query(ge=0, lt=2**53)]
 Cursor = Annotated[str | None, Query(max_length=512)]
 Name = Annotated[str, Field(min_length=1, max_length=512)]
 Rank = Annotated[int, Query(ge=0, lt=2**31)]
@@ -185,8 +184,7 @@ async def get_layers(
     """One measure of every parameter over time."""
 
     def read(reader: Reader) -> LayersAnswer:
-        parameters = reader.run(run).parameters
-        bucket, samples = reader.samples(
+        parameters, bucket, samples = reader.layers(
             run, kind=kind, start=span.start, stop=span.stop, points=_clamped(points, MAX_BUCKETS), rank=rank
         )
         return layers_answer(measure, kind, bucket, samples, parameters)
@@ -207,16 +205,17 @@ async def get_histogram(
     """The exponent histograms of one parameter over time, as it stood, scaled."""
 
     def read(reader: Reader) -> HistogramAnswer:
-        index = _index_of(reader.run(run), parameter)
-        bucket, samples = reader.samples(
+        found, bucket, samples = reader.layers(
             run,
+            name=parameter,
             kind=kind,
             start=span.start,
             stop=span.stop,
             points=_clamped(points, MAX_BUCKETS),
             rank=rank,
-            parameters=[index],
         )
+        if not found:
+            raise NotFoundError(f"run {run!r} has no parameter {parameter!r}", field="parameter")
         return histogram_answer(parameter, kind, bucket, samples)
 
     return json_answer(await rooms.reading.read(read, rooms.store.reader))
@@ -231,13 +230,6 @@ async def get_findings(run: RunHere, rooms: RoomsHere) -> Response:
         return FindingsAnswer(reader.findings(run), None)
 
     return json_answer(await rooms.reading.read(read, rooms.store.reader))
-
-
-def _index_of(detail: RunDetail, parameter: str) -> int:
-    for row in detail.parameters:
-        if row.name == parameter:
-            return row.index
-    raise NotFoundError(f"run {detail.summary.id!r} has no parameter {parameter!r}", field="parameter")
 
 
 def _clamped(wanted: int, most: int) -> int:

@@ -109,7 +109,7 @@ def create_server(app: FastAPI, *, log_level: str = "warning") -> uvicorn.Server
 @contextlib.asynccontextmanager
 async def open_rooms(settings: Settings, store: Store, clock: Callable[[], float]) -> AsyncIterator[Rooms]:
     """The rooms of one server, at work; at the end the judge stops, then the store writes what waits and closes."""
-    reading = ReadingRoom(settings.readers)
+    reading, monitoring = ReadingRoom(settings.readers), ReadingRoom(1)
 
     async def latest(run: RunId) -> RunSummary:
         return await reading.read(store.reader.latest, run)
@@ -121,7 +121,7 @@ async def open_rooms(settings: Settings, store: Store, clock: Callable[[], float
     judge.start()
     await _expect_running(hub, reading, store)
     try:
-        yield Rooms(settings, store, hub, judge, reading, Metrics(), clock)
+        yield Rooms(settings, store, hub, judge, reading, monitoring, Metrics(), clock)
     finally:
         telling.cancel()
         await asyncio.gather(telling, return_exceptions=True)
@@ -129,6 +129,7 @@ async def open_rooms(settings: Settings, store: Store, clock: Callable[[], float
         await asyncio.to_thread(judge.stop)
         await asyncio.to_thread(store.close)
         reading.close()
+        monitoring.close()
 
 
 async def _expect_running(hub: Hub, reading: ReadingRoom, store: Store) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -17,11 +16,9 @@ from scalescope_server.metrics import CONTENT_TYPE
 from scalescope_server.openapi import answers
 from scalescope_server.rooms import Rooms, RoomsHere
 from scalescope_server.store.errors import StoreError
-from scalescope_server.store.reader import Reader
 
 # Those who ask wait a second or two themselves.
 ANSWER_WITHIN_S = 1.0
-MAX_PAGE = 200
 
 Answer = TypeVar("Answer")
 
@@ -46,26 +43,15 @@ async def readyz(rooms: RoomsHere) -> Response:
 async def metrics(rooms: RoomsHere) -> Response:
     """Prometheus text. Without the runs when the database does not answer now: the rest still counts."""
     try:
-        runs = await _soon(rooms, lambda: run_counts(rooms.store.reader))
+        runs = await _soon(rooms, rooms.store.reader.states)
     except UnavailableError:
-        runs = Counter()
+        runs = {}
     return Response(rooms.metrics.exposition(runs=runs, pages=rooms.hub.pages), media_type=CONTENT_TYPE)
-
-
-def run_counts(reader: Reader) -> Counter[str]:
-    """How many runs are in each state."""
-    counts: Counter[str] = Counter()
-    cursor: str | None = None
-    while True:
-        runs, cursor = reader.runs(limit=MAX_PAGE, cursor=cursor)
-        counts.update(run.state for run in runs)
-        if cursor is None:
-            return counts
 
 
 async def _soon(rooms: Rooms, call: Callable[[], Answer]) -> Answer:
     try:
         async with asyncio.timeout(ANSWER_WITHIN_S):
-            return await rooms.reading.read(call)
+            return await rooms.monitoring.read(call)
     except (TimeoutError, StoreError) as error:
         raise UnavailableError("the database does not answer now") from error

@@ -25,6 +25,7 @@ from scalescope_server.rooms import Rooms, rooms_of
 from scalescope_server.sockets import sending, take_large_frames
 from scalescope_server.store.errors import BadRecord, Busy, StoreError
 from scalescope_server.store.records import Batch, Receipt, RunId
+from scalescope_server.store.weight import weight_of
 from scalescope_server.tasks import first_to_end
 
 MAX_CONNECTIONS = 4096
@@ -117,16 +118,16 @@ class Conversation:
                 if isinstance(message, Heartbeat):
                     self._note(hello, message)
                 elif isinstance(message, Record):
-                    await self._gathering.add(message, len(frame))
+                    await self._gathering.add(message, weight_of(message, len(frame)))
         finally:
             await self._gathering.end()
 
     async def _store_all(self, hello: Hello) -> None:
         while True:
-            records, size = await self._gathering.take()
+            records, weight = await self._gathering.take()
             if not records:
                 return
-            await self._store(Batch(hello, records, self._rooms.clock(), size))
+            await self._store(Batch(hello, records, self._rooms.clock(), weight))
 
     async def _store(self, batch: Batch) -> None:
         try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from scalescope_server.store.records import Receipt
+from scalescope_server.store.records import Receipt, RunState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Seconds. A commit on a local disk takes milliseconds; a locked database shows at the far end.
@@ -31,7 +32,7 @@ class Metrics:
         for index, bound in enumerate(COMMIT_BOUNDS_S):
             self._within[index] += seconds <= bound
 
-    def exposition(self, *, runs: dict[str, int], pages: int) -> str:
+    def exposition(self, *, runs: Mapping[RunState, int], pages: int) -> str:
         """All of them as text. ``runs``: how many runs are in each state; ``pages``: open live pages."""
         lines = [
             *_family("runs", "gauge", "Runs by state.", {f'{{state="{s}"}}': n for s, n in sorted(runs.items())}),

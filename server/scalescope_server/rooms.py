@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Annotated, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection
@@ -27,11 +28,15 @@ Inputs = ParamSpec("Inputs")
 
 
 class ReadingRoom:
-    """A few threads in which the store's synchronous reads run, so that the event loop never waits for one."""
+    """A few threads in which the store's synchronous reads run, so that the event loop never waits for one.
+
+    ``waiting``: reads that have not ended, asked for still or not.
+    """
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="scalescope-read")
-        self._waiting = 0
+        self.waiting = 0
+        self._lock = threading.Lock()
 
     async def read(self, call: Callable[Inputs, Answer], /, *arguments: Inputs.args, **named: Inputs.kwargs) -> Answer:
         """What ``call`` returns.
@@ -39,14 +44,18 @@ class ReadingRoom:
         Raises:
             UnavailableError: at once, when too many reads are waiting for the database already.
         """
-        if self._waiting >= MAX_WAITING_READS:
+        if self.waiting >= MAX_WAITING_READS:
             raise UnavailableError("the database answers too slowly: too many requests are waiting for it")
-        self._waiting += 1
-        try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._pool, functools.partial(call, *arguments, **named))
-        finally:
-            self._waiting -= 1
+        job = self._pool.submit(functools.partial(call, *arguments, **named))
+        with self._lock:
+            self.waiting += 1
+        # Counted until the job ends, not until its caller gives up: it goes on without one.
+        job.add_done_callback(self._ended)
+        return await asyncio.wrap_future(job)
+
+    def _ended(self, _: Future[Any]) -> None:
+        with self._lock:
+            self.waiting -= 1
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -54,13 +63,17 @@ class ReadingRoom:
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
-    """One server's parts. ``clock`` gives seconds since the epoch."""
+    """One server's parts. ``clock`` gives seconds since the epoch.
+
+    ``monitoring`` is a reading room of its own: who asks whether the server is well does not wait behind pages.
+    """
 
     settings: Settings
     store: Store
     hub: Hub
     judge: Judge
     reading: ReadingRoom
+    monitoring: ReadingRoom
     metrics: Metrics
     clock: Callable[[], float]
 

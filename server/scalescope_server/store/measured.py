@@ -16,7 +16,7 @@ from scalescope_server.store.errors import BadRecord
 from scalescope_server.store.layouts import Places, places_of
 from scalescope_server.store.origin import Origin
 from scalescope_server.store.rollup import Points
-from scalescope_server.store.sample_rollup import Key, NewSample, packed_columns, spread
+from scalescope_server.store.sample_rollup import Key, NewSample, packed_columns
 from scalescope_server.store.transaction import Transaction
 from scalescope_server.store.values import scale_key
 
@@ -35,7 +35,7 @@ def enter_samples(transaction: Transaction, origin: Origin, records: Sequence[Me
         positions = _positions(measured, places)
         rows.append(_row(origin, measured, positions))
         key = _key(origin, measured)
-        transaction.news(origin.run).samples.append(NewSample(key, spread(measured.table, positions)))
+        transaction.news(origin.run).samples.append(NewSample(key, measured.table, positions))
     transaction.connection.execute(_NEW_SAMPLES, rows)
     _enter_derived(transaction, origin, [m for m in records if m.record.kind == "grad"], places)
 

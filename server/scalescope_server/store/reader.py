@@ -16,6 +16,7 @@ from scalescope_server.store.outages import outage
 from scalescope_server.store.records import (
     EventRow,
     FindingRow,
+    ParameterRow,
     Position,
     RunDetail,
     RunId,
@@ -25,8 +26,8 @@ from scalescope_server.store.records import (
     Series,
     StepRow,
 )
-from scalescope_server.store.run_detail import read_run
-from scalescope_server.store.runs import Filter, list_runs, summaries
+from scalescope_server.store.run_detail import read_parameters, read_run
+from scalescope_server.store.runs import Filter, count_states, list_runs, summaries
 
 
 class Reader:
@@ -55,6 +56,11 @@ class Reader:
             chosen = Filter(project, state, text)
             silent_before = self._silent_before()
             return list_runs(connection, chosen, limit=limit, cursor=cursor, silent_before=silent_before)
+
+    def states(self) -> dict[RunState, int]:
+        """How many runs are in each state that any is in."""
+        with self._reading() as connection:
+            return count_states(connection, self._silent_before())
 
     def run(self, run: str) -> RunDetail:
         with self._reading() as connection:
@@ -116,6 +122,24 @@ class Reader:
             found = _found(connection, run)
             view = buckets.View(found.key, kind, rank, *_range(found, start, stop))
             return buckets.read_samples(connection, view, points, parameters)
+
+    def layers(
+        self,
+        run: str,
+        *,
+        name: str | None = None,
+        kind: SampleKind = "grad",
+        start: int | None = None,
+        stop: int | None = None,
+        points: int = buckets.MAX_BUCKETS,
+        rank: int = 0,
+    ) -> tuple[list[ParameterRow], int, list[SampleBucket]]:
+        """The parameters (all, or the one called ``name``, or none) and their :meth:`samples`, of one snapshot."""
+        with self._reading() as connection:
+            found = _found(connection, run)
+            chosen = [p for p in read_parameters(connection, found.key) if name in (None, p.name)]
+            view = buckets.View(found.key, kind, rank, *_range(found, start, stop))
+            return chosen, *buckets.read_samples(connection, view, points, [p.index for p in chosen])
 
     def findings(self, run: str) -> list[FindingRow]:
         """Worst first, then newest first; closed ones too."""

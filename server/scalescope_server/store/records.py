@@ -20,12 +20,15 @@ Severity = Literal["info", "warning", "critical", "fatal"]
 
 
 class Batch(Struct, frozen=True):
-    """Records of one trainer to be stored together, in the order of their sequences."""
+    """Records of one trainer to be stored together, in the order of their sequences.
+
+    ``weight``: the bytes, about, that storing them holds in memory (see ``weight.weight_of``).
+    """
 
     hello: Hello
     records: tuple[Record, ...]
     received_at: float
-    wire_bytes: int
+    weight: int
 
 
 class Receipt(Struct, frozen=True):

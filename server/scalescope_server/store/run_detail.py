@@ -21,7 +21,7 @@ def read_run(connection: Connection, run: Row[Any], silent_before: float) -> Run
         environment=run.environment,
         scaler=run.scaler,
         optimizers=run.optimizers,
-        parameters=_parameters(connection, run.key),
+        parameters=read_parameters(connection, run.key),
         segments=_segments(connection, run.key),
         ranks=sorted({row.rank for row in ledger}),
         ledger=ledger,
@@ -31,7 +31,8 @@ def read_run(connection: Connection, run: Row[Any], silent_before: float) -> Run
     )
 
 
-def _parameters(connection: Connection, run: int) -> list[ParameterRow]:
+def read_parameters(connection: Connection, run: int) -> list[ParameterRow]:
+    """The parameters of the run in forward order."""
     row = tables.parameter.c
     found = connection.execute(select(tables.parameter).where(row.run == run).order_by(row.position))
     return [

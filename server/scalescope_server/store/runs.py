@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Text, and_, cast, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, Text, and_, case, cast, func, or_, select
 
 from scalescope_server.store import tables
 from scalescope_server.store.cursors import packed_cursor, unpacked_cursor
@@ -59,6 +59,18 @@ def summaries(connection: Connection, runs: Sequence[Row[Any]], silent_before: f
     findings = _findings(connection, keys)
     sparklines = _sparklines(connection, runs)
     return [_summary(run, findings[run.key], sparklines[run.key], silent_before) for run in runs]
+
+
+def count_states(connection: Connection, silent_before: float) -> dict[RunState, int]:
+    """How many runs are in each state, by the same rules as :func:`state_of`."""
+    row = tables.run.c
+    alive = case((row.last_seen_at < silent_before, "silent"), else_="running")
+    ended = case((row.ending == "crashed", "crashed"), else_="finished")
+    state = case((row.ending.is_(None), alive), else_=ended).label("state")
+    return {
+        found.state: found.runs
+        for found in connection.execute(select(state, func.count().label("runs")).group_by(state))
+    }
 
 
 def state_of(run: Row[Any], silent_before: float) -> RunState:

@@ -6,6 +6,8 @@ zeros and rests on fewer samples: every row counts its own.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,6 +21,8 @@ from sqlalchemy import Connection, Row, bindparam, insert, literal, select
 from scalescope_server.store import tables
 from scalescope_server.store.levels import bucket_size
 from scalescope_server.store.upsert import replace_rows
+
+Place = slice | NDArray[np.int64]
 
 
 class Key(NamedTuple):
@@ -41,50 +45,42 @@ class Pile:
     table: Histograms
     samples: NDArray[np.int64]
 
-    def padded(self, rows: int) -> Pile:
-        """With rows of zeros at the end, ``rows`` in all (at least as many as there are)."""
-        lacking = rows - self.table.rows
-        if not lacking:
-            return self
-        table = Histograms.stack([self.table, Histograms.empty(lacking)])
-        return Pile(table, np.concatenate([self.samples, np.zeros(lacking, np.int64)]))
+    @staticmethod
+    def empty(rows: int) -> Pile:
+        return Pile(Histograms.empty(rows), np.zeros(rows, np.int64))
 
-    def plus(self, other: Pile) -> Pile:
-        rows = max(self.table.rows, other.table.rows)
-        mine, theirs = self.padded(rows), other.padded(rows)
-        return Pile(mine.table.merge(theirs.table), mine.samples + theirs.samples)
+    def add(self, place: Place, table: Histograms, samples: int | NDArray[np.int64] = 1) -> None:
+        """Add the rows of ``table``, which rest on so many samples, to those at ``place``."""
+        for mine, theirs in zip(_sums(self.table), _sums(table), strict=True):
+            mine[place] += theirs
+        self.table.amax[place] = np.maximum(self.table.amax[place], table.amax)
+        self.samples[place] += samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewSample:
-    """A sample just stored: its key at level 0, where the bucket is the step, and its rows in parameter order."""
+    """A sample just stored: its key at level 0, where the bucket is the step, and the places of its rows."""
 
     key: Key
-    pile: Pile
+    table: Histograms
+    positions: NDArray[np.int64]
 
 
-def spread(table: Histograms, positions: NDArray[np.int64]) -> Pile:
-    """The rows of ``table`` moved to their places among the run's parameters."""
-    rows = int(positions.max(initial=-1)) + 1
-    samples = np.zeros(rows, np.int64)
-    samples[positions] = 1
-    if np.array_equal(positions, np.arange(rows)):
-        return Pile(table, samples)
-    # Row -1, the one of zeros at the end, stands for every parameter that the sample leaves out.
-    source = np.full(rows, -1)
-    source[positions] = np.arange(table.rows)
-    return Pile(Histograms.stack([table, Histograms.empty(1)]).take(source), samples)
+def place_of(positions: NDArray[np.int64]) -> Place:
+    """Where rows go that belong to the parameters at ``positions``, all different."""
+    in_order = slice(0, len(positions))
+    return in_order if np.array_equal(positions, np.arange(len(positions))) else positions
 
 
-def add_samples(connection: Connection, new: list[NewSample], levels: int) -> None:
+def add_samples(connection: Connection, new: Sequence[NewSample], levels: int) -> None:
     """Add samples, each told once, to the stored levels 1 to ``levels``."""
-    piles: dict[Key, Pile] = {}
     for level in range(1, levels + 1):
+        of_key: defaultdict[Key, list[NewSample]] = defaultdict(list)
         for sample in new:
-            key = sample.key._replace(level=level, bucket=sample.key.bucket // bucket_size(level))
-            piles[key] = piles[key].plus(sample.pile) if key in piles else sample.pile
-    rows = [_row(key, _stored(connection, key, pile)) for key, pile in piles.items()]
-    replace_rows(connection, tables.sample_rollup, rows)
+            of_key[sample.key._replace(level=level, bucket=sample.key.bucket // bucket_size(level))].append(sample)
+        # One bucket after the other: each is as large as a sample of all the run's parameters.
+        rows = (_row(key, _folded(_stored(connection, key), samples)) for key, samples in of_key.items())
+        replace_rows(connection, tables.sample_rollup, rows)
 
 
 def promote(connection: Connection, run: int, level: int) -> None:
@@ -114,14 +110,37 @@ def packed_of(row: Row[Any]) -> PackedHistograms:
 
 
 def pile_of(row: Row[Any]) -> Pile:
-    """The stored pile. ``row`` has the columns of ``sample_rollup``."""
+    """The stored pile, which may be added to. ``row`` has the columns of ``sample_rollup``."""
     samples = np.frombuffer(decompress(row.samples, expected=8 * row.rows), "<i8")
-    return Pile(unpack(packed_of(row)), samples)
+    return Pile(_writable(unpack(packed_of(row))), samples.astype(np.int64))
 
 
-def _stored(connection: Connection, key: Key, pile: Pile) -> Pile:
+def _folded(stored: Pile | None, samples: Sequence[NewSample]) -> Pile:
+    rows = max(int(sample.positions.max(initial=-1)) + 1 for sample in samples)
+    if stored is not None and stored.table.rows >= rows:
+        pile = stored
+    else:
+        pile = Pile.empty(rows)
+        if stored is not None:
+            pile.add(slice(0, stored.table.rows), stored.table, stored.samples)
+    for sample in samples:
+        pile.add(place_of(sample.positions), sample.table)
+    return pile
+
+
+def _sums(table: Histograms) -> tuple[NDArray[Any], ...]:
+    return table.counts, table.zero, table.inf, table.nan, table.sum_squares
+
+
+def _writable(table: Histograms) -> Histograms:
+    counts, zero, inf, nan = (np.require(c, requirements="W") for c in (table.counts, table.zero, table.inf, table.nan))
+    amax, squares = (np.require(c, requirements="W") for c in (table.amax, table.sum_squares))
+    return Histograms(counts, zero, inf, nan, amax, squares)
+
+
+def _stored(connection: Connection, key: Key) -> Pile | None:
     row = connection.execute(_BY_KEY, key._asdict()).one_or_none()
-    return pile if row is None else pile_of(row).plus(pile)
+    return None if row is None else pile_of(row)
 
 
 def _row(key: Key, pile: Pile) -> dict[str, Any]:

@@ -35,7 +35,8 @@ from scalescope_server.store.transaction import Transaction
 WAITING = 256
 # What one transaction takes on: more would only make the first of them wait longer for its acknowledgement.
 GROUP_JOBS = 128
-GROUP_BYTES = 32 * 1024 * 1024
+# Decoded: what a transaction holds in memory.
+GROUP_BYTES = 128 * 1024 * 1024
 
 Result = TypeVar("Result")
 Work = Callable[[Transaction], Result]
@@ -80,7 +81,7 @@ class Writer:
 
     def append(self, batch: Batch) -> Future[Receipt]:
         """Store a batch; what is stored already is left alone. :class:`BadRecord` if a record cannot be true."""
-        return self._submit(lambda transaction: enter_batch(transaction, batch), batch.wire_bytes)
+        return self._submit(lambda transaction: enter_batch(transaction, batch), batch.weight)
 
     def heartbeat(self, hello: Hello, beat: Heartbeat, at: float) -> Future[None]:
         """Enter a sign of life that came at ``at`` by our clock."""
