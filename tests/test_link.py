@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections import deque
@@ -226,6 +227,27 @@ def test_dead_from_the_start_close_is_bounded_and_says_how_to_push(
     file.close()
 
 
+def test_a_name_that_is_looked_up_for_ever_holds_up_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+    lookups: list[object] = []
+
+    def hang(host: object, *_: object, **__: object) -> list[object]:
+        lookups.append(host)
+        over.wait(DEADLINE_S)
+        raise socket.gaierror(-3, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    link = Link(hello(), settings("http://dashboard.example:8765", tmp_path), Source())
+    link.start()
+    until(lambda: bool(lookups))
+    began = time.monotonic()
+    assert not link.close("finished", "")
+    assert time.monotonic() - began < 3.0
+    over.set()
+    assert lookups == ["dashboard.example"]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_a_refused_token_is_told_once_and_the_data_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     shelf = Shelf()
     with serving(shelf, token="right") as server, linked(server.url, tmp_path, token="wrong") as (link, source):
@@ -271,6 +293,45 @@ def test_a_record_too_large_for_any_server_is_dropped_and_the_rest_delivered(tmp
         assert link.close("finished", "")
     assert stored_steps(shelf) == [1]
     assert link.stats().dropped == 1
+
+
+def test_a_record_that_has_no_encoding_is_dropped_and_the_rest_delivered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shelf = Shelf()
+    with serving(shelf) as server, linked(server.url, tmp_path) as (link, source):
+        for _ in range(2):
+            source.waiting.append(Event(sequence=0, step=0, at=0.0, kind="skip", data="\ud800"))
+        feed(link, source, 1)
+        assert link.close("finished", "")
+    assert stored_steps(shelf) == [0]
+    assert link.stats().dropped == 2
+    (event,) = [record for record in shelf.records if isinstance(record, Event)]
+    assert event.data == '{"messages": 2, "event": 2}'
+    assert shelf.ledger.missing == 0
+    assert len(caplog.messages) == 1
+
+
+def test_a_fork_leaves_the_file_to_the_parent(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    outbox = Outbox(hello(), url, tmp_path, memory_bytes=1)
+    with linked(url, tmp_path, outbox=outbox) as (link, source):
+        feed(link, source)
+        until(lambda: link.stats().spilled == 1)
+        over = os.pipe()
+        child = os.fork()
+        if child == 0:
+            link.release()
+            os.close(over[1])
+            os.read(over[0], 1)
+            os._exit(0)
+        link.close("finished", "")
+    try:
+        (path,) = tmp_path.iterdir()
+        SpoolFile.open(path).close()
+    finally:
+        os.close(over[1])
+        os.waitpid(child, 0)
 
 
 def test_heartbeats_tell_the_loops_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

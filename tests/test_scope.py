@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import json
 import os
+import pickle
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +17,9 @@ import pytest
 import scalescope
 import torch
 from scalescope.errors import SettingError
-from scalescope.scope import LiveScope, Scope, new_id, watch
+from scalescope.greeting import new_id
+from scalescope.scope import LiveScope, Scope
+from scalescope.watching import watch
 from scalescope.wire import Bye, Layout, Record
 from torch import nn
 
@@ -209,6 +215,45 @@ def test_leaving_by_an_exception_is_recorded_as_a_crash(server: SmallServer, she
     assert steps(shelf.records) == [0, 1]
 
 
+def test_closing_while_an_exception_is_on_its_way_records_the_crash(server: SmallServer, shelf: Shelf) -> None:
+    course = Course(precision=bf16)
+    scope = watch(course.model, course.optimizer, url=server.url)
+
+    def train() -> None:
+        try:
+            raise RuntimeError("diverged")
+        finally:
+            scope.close()
+
+    with pytest.raises(RuntimeError):
+        train()
+    assert farewell(shelf.records).reason == "crashed"
+    assert farewell(shelf.records).detail.endswith("RuntimeError: diverged\n")
+
+
+def test_an_exception_handled_before_the_training_began_is_not_its_end(server: SmallServer, shelf: Shelf) -> None:
+    course = Course(precision=bf16)
+    try:
+        raise ImportError("no apex")
+    except ImportError:
+        watch(course.model, course.optimizer, url=server.url).close()
+    assert farewell(shelf.records).reason == "finished"
+
+
+def test_a_crash_whose_text_has_no_utf_8_is_recorded(server: SmallServer, shelf: Shelf) -> None:
+    course = Course(precision=bf16)
+    with pytest.raises(OSError, match="caf"), watch(course.model, course.optimizer, url=server.url):
+        raise OSError("cannot read caf\udce9.pt")
+    assert farewell(shelf.records).detail.endswith("caf\\udce9.pt\n")
+
+
+def test_leaving_by_sys_exit_with_an_error_is_a_crash(server: SmallServer, shelf: Shelf) -> None:
+    course = Course(precision=bf16)
+    with pytest.raises(SystemExit), watch(course.model, course.optimizer, url=server.url):
+        sys.exit("no data")
+    assert farewell(shelf.records).reason == "crashed"
+
+
 def test_leaving_by_sys_exit_is_an_ordinary_end(server: SmallServer, shelf: Shelf) -> None:
     course = Course(precision=bf16)
     with pytest.raises(SystemExit), watch(course.model, course.optimizer, url=server.url):
@@ -257,6 +302,76 @@ def test_what_the_hook_costs_is_told(server: SmallServer) -> None:
     assert 0 < unsampled.median_us < sampled.median_us
 
 
+def test_a_model_that_keeps_its_scope_copies_and_pickles(server: SmallServer) -> None:
+    course = Course(precision=bf16)
+    scope = watch(course.model, course.optimizer, url=server.url)
+    vars(course.model)["scope"] = scope
+    assert type(vars(copy.deepcopy(course.model))["scope"]) is Scope
+    assert type(pickle.loads(pickle.dumps(scope))) is Scope
+    scope.close()
+
+
+def test_a_value_may_have_any_name(server: SmallServer, shelf: Shelf) -> None:
+    course = Course(precision=bf16)
+    with watch(course.model, course.optimizer, url=server.url) as scope:
+        course.run(1)
+        scope.log(self=1.0)
+        Scope().log(self=1.0)
+    assert columns(shelf.records)["self"] == {0: 1.0}
+
+
+def test_what_fails_while_watching_begins_leaves_the_training_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> str:
+        raise OSError("no host name")
+
+    monkeypatch.setattr("socket.gethostname", fail)
+    course = Course(precision=bf16)
+    assert type(watch(course.model, course.optimizer)) is Scope
+    assert "no host name" in caplog.text
+
+
+def test_watching_the_same_optimizer_again_closes_the_scope_before(
+    server: SmallServer, shelf: Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    course, later = Course(precision=bf16), Shelf()
+    first = watch(course.model, course.optimizer, url=server.url, run="nb")
+    course.run(2)
+    with serving(later) as other:
+        second = watch(course.model, course.optimizer, url=other.url)
+        assert farewell(shelf.records).reason == "finished"
+        course.run(3)
+        first.close()
+        course.run(1)
+        second.close()
+    assert (steps(shelf.records), steps(later.records)) == ([0, 1], [0, 1, 2, 3])
+    assert caplog.messages == ["scalescope: run nb is closed: its optimizer is being watched anew"]
+
+
+def test_a_closed_scope_keeps_nothing_of_the_training(server: SmallServer) -> None:
+    course = Course(scaler=torch.amp.GradScaler("cpu"))
+    scope = watch(course.model, course.optimizer, course.scaler, url=server.url)
+    course.run(2)
+    scope.log(loss="high")
+    scope.close()
+    gone = [weakref.ref(thing) for thing in (course.optimizer, course.scaler, next(course.model.parameters()))]
+    del course
+    gc.collect()
+    assert [reference() for reference in gone] == [None] * 3
+    assert scope.stats.refused == 1
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_scopes_closed_in_any_order_leave_the_process_as_it_was(server: SmallServer, first: int) -> None:
+    hook = sys.excepthook
+    courses = [Course(precision=bf16), Course(precision=bf16)]
+    scopes = [watch(course.model, course.optimizer, url=server.url) for course in courses]
+    scopes[first].close()
+    scopes[1 - first].close()
+    assert sys.excepthook is hook
+
+
 PROGRAM = """
 import sys, torch, scalescope
 model = torch.nn.Linear(2, 2)
@@ -301,6 +416,26 @@ optimizer.step()
     subprocess.run([sys.executable, "-c", PROGRAM + fork, server.url], capture_output=True, check=True)
     assert steps(shelf.records) == [0, 1, 2, 3]
     assert farewell(shelf.records).reason == "finished"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no fork")
+def test_a_child_forked_at_any_moment_trains_on_and_is_not_heard(server: SmallServer, shelf: Shelf) -> None:
+    fork = """
+import os
+# As the link's thread holds it for a moment at every look.
+lock = scope._tap._loop._recording._lock
+lock.acquire()
+child = os.fork()
+if not child:
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    scope.log(loss=1.0)
+    os._exit(0 if scope.stats.errors == 0 else 1)
+lock.release()
+assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", PROGRAM + fork, server.url], capture_output=True, check=True, timeout=60)
+    assert steps(shelf.records) == [0, 1, 2]
 
 
 def test_ids_are_short_random_and_fit_a_url() -> None:

@@ -8,13 +8,14 @@ import threading
 import weakref
 
 import pytest
-from scalescope.taps.process import FINISHED, ProcessTap, crash_text, ending_by
+from scalescope.taps.process import FINISHED, Ending, ProcessTap, crash_text, ending_by
 from scalescope.wire import ByeReason
 
 PRELUDE = """
 import os, sys
 from scalescope.taps.process import ProcessTap
-def heard(reason, detail):
+def heard(ending):
+    reason, detail = ending
     print(reason, detail.strip().rpartition(chr(10))[2], flush=True)
 """
 
@@ -31,7 +32,8 @@ def test_an_ordinary_end_is_finished() -> None:
 
 def test_an_exception_is_told_first_to_the_user_and_then_to_the_scope() -> None:
     code, heard, error = run(
-        "def heard(reason, detail):\n"
+        "def heard(ending):\n"
+        "    reason, detail = ending\n"
         "    print(reason, detail.strip().rpartition(chr(10))[2])\n"
         "    tap.remove()\n"
         "    print('heard', file=sys.stderr)\n"
@@ -60,7 +62,7 @@ def test_a_removed_tap_hears_nothing() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork")
 def test_a_forked_child_does_not_count_as_the_end() -> None:
     program = """
-tap = ProcessTap(lambda *told: (heard(os.getpid() == parent, ''), tap.remove()))
+tap = ProcessTap(lambda _: (heard((os.getpid() == parent, '')), tap.remove()))
 parent = os.getpid()
 child = os.fork()
 if not child:
@@ -76,10 +78,10 @@ os.waitpid(child, 0)
 
 
 def test_a_hook_that_was_put_over_ours_stays() -> None:
-    heard: list[tuple[ByeReason, str]] = []
+    heard: list[Ending] = []
     before = sys.excepthook
     try:
-        tap = ProcessTap(lambda reason, detail: heard.append((reason, detail)))
+        tap = ProcessTap(heard.append)
         ours = sys.excepthook
 
         def over(*error: object) -> None:

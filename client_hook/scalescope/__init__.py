@@ -6,19 +6,27 @@ package does not import torch (PEP 562): the server reads the wire and the numer
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from scalescope.version import __version__
 
 if TYPE_CHECKING:
-    from scalescope.scope import Scope, watch
+    from scalescope.errors import ScalescopeError, SettingError
+    from scalescope.scope import Scope
+    from scalescope.watching import watch
 
-__all__ = ["Scope", "__version__", "watch"]
+__all__ = ["ScalescopeError", "Scope", "SettingError", "__version__", "watch"]
+
+_ROOMS = {
+    "ScalescopeError": "scalescope.errors",
+    "Scope": "scalescope.scope",
+    "SettingError": "scalescope.errors",
+    "watch": "scalescope.watching",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name in {"Scope", "watch"}:
-        from scalescope import scope
-
-        return getattr(scope, name)
+    if name in _ROOMS:
+        return getattr(import_module(_ROOMS[name]), name)
     raise AttributeError(f"module 'scalescope' has no attribute {name!r}")

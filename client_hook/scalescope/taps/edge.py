@@ -8,7 +8,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Protocol, TypeVar, cast
+
+import torch
 
 # Enough for a steady median, little enough that it follows a change within minutes.
 _REMEMBERED = 512
@@ -28,16 +30,27 @@ class Cost:
     updates: int
 
 
+def eager(function: Callable[P, T]) -> Callable[P, T]:
+    """``function`` as it is to be called by torch: run where a caller is compiled, never traced into its graph."""
+    return cast("Callable[P, T]", torch.compiler.disable(function))
+
+
+class Removable(Protocol):
+    """A tap that can be taken off."""
+
+    def remove(self) -> None: ...
+
+
 class Edge:
     """Runs the taps of one scope. ``errors`` counts what went wrong in them; ``silent`` taps do nothing.
 
-    ``tap`` is what runs here: it hangs on what is watched, and so lives as long as that does.
+    ``tap`` is what runs here: through the edge it hangs on what is watched, and so lives as long as that does.
     """
 
     def __init__(self) -> None:
         self.errors = 0
         self.silent = False
-        self.tap: object = None
+        self.tap: Removable | None = None
         self._told = False
         self._spent_ns = 0
         self._costs: dict[bool, deque[int]] = {False: deque(maxlen=_REMEMBERED), True: deque(maxlen=_REMEMBERED)}
@@ -55,6 +68,12 @@ class Edge:
             return None
         finally:
             self._spent_ns += time.perf_counter_ns() - start
+
+    def detach(self) -> None:
+        """Take the tap off, and let go of it. Again: nothing."""
+        tap, self.tap = self.tap, None
+        if tap is not None:
+            tap.remove()
 
     def charge(self, *, sampled: bool) -> None:
         """Enter what was spent since the last charge as the cost of one update."""

@@ -16,7 +16,6 @@ from scalescope.wire import ByeReason
 # wire.Text holds 16,384 characters; a traceback's end says more than its beginning.
 _MAX_DETAIL = 16_000
 
-Close = Callable[[ByeReason, str], None]
 Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
 
 
@@ -26,6 +25,8 @@ class Ending(NamedTuple):
     reason: ByeReason
     detail: str
 
+
+Close = Callable[[Ending], None]
 
 FINISHED = Ending("finished", "")
 
@@ -49,7 +50,7 @@ class ProcessTap:
 
     def hear(self, ending: Ending) -> None:
         if self._close is not None and os.getpid() == self._pid:
-            self._close(*ending)
+            self._close(ending)
 
     def _at_exit(self) -> None:
         self.hear(FINISHED)

@@ -1,0 +1,79 @@
+"""``watch``: the one call that joins taps, recorder and link."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.amp import GradScaler
+
+from scalescope.greeting import Labels, hello_of, labels_of
+from scalescope.lifetime import living
+from scalescope.scope import LiveScope, Scope
+from scalescope.settings import Settings, read_settings
+from scalescope.taps.edge import Edge
+from scalescope.taps.process import FINISHED
+from scalescope.taps.training import Training, training_of
+
+logger = logging.getLogger("scalescope")
+
+
+def watch(
+    model: nn.Module | Sequence[nn.Module],
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    scaler: GradScaler | None = None,
+    *,
+    scheduler: object = None,
+    project: str = "default",
+    name: str | None = None,
+    tags: Sequence[str] = (),
+    config: object = None,
+    run: str | None = None,
+    url: str | None = None,
+    token: str | None = None,
+    every: int | None = None,
+    modules: bool = True,  # noqa: ARG001 - promised: see Args
+    allow_requests: bool = False,  # noqa: ARG001 - promised: see Args
+) -> Scope:
+    """Watch a training from here on.
+
+    An update closes at ``scaler.update()``; without an enabled scaler when the optimizers have stepped. Every
+    update's facts are recorded, and the exponent histograms of all gradients every ``every`` updates and at
+    every skipped one. Loss and weights stay bit for bit what they would be without. An optimizer is watched by
+    one scope: the one that watched it before is closed.
+
+    Args:
+        model: the model, or several; their parameters are named as they name them.
+        optimizer: the optimizer, or several.
+        scaler: the loss scaler, if one is used; a disabled one counts as none.
+        scheduler: the learning-rate scheduler; its class is recorded.
+        project, name, tags, config: how the run is found again. ``config`` is a mapping, dataclass or namespace.
+        run: id of a run to go on with, as a new segment of it.
+        url, token, every: win over ``SCALESCOPE_URL``, ``SCALESCOPE_TOKEN`` and ``SCALESCOPE_EVERY``.
+        modules: reserved for taps on forward and backward of modules; changes nothing in this version.
+        allow_requests: reserved for samples asked for by the server; changes nothing in this version.
+
+    Returns:
+        The scope; one that does nothing when ``SCALESCOPE_OFF=1``, or when watching this training fails, which
+        is told in a log line.
+
+    Raises:
+        SettingError: (a ValueError) for an argument that cannot be used. Nothing is raised later.
+    """
+    settings = read_settings(os.environ, url=url, token=token, run=run, every=every)
+    training = training_of(model, optimizer, scaler)
+    labels = labels_of(project, name, tags, config)
+    if settings.off:
+        return Scope()
+    return Edge().call(_begin, training, settings, labels, scheduler) or Scope()
+
+
+def _begin(training: Training, settings: Settings, labels: Labels, scheduler: object) -> Scope:
+    for earlier in living():
+        if earlier.records(training.optimizers):
+            logger.warning("scalescope: run %s is closed: its optimizer is being watched anew", earlier.run_id)
+            earlier.end(FINISHED)
+    return LiveScope(training, hello_of(training, settings, labels, scheduler), settings)
