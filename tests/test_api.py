@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
+import msgspec
 import pytest
 from scalescope_server.edge import MAX_BODY_BYTES
 
@@ -114,6 +116,14 @@ def test_from_is_inclusive_to_exclusive_and_points_are_clamped(stored: Served) -
 
 def test_without_a_name_every_series_is_answered(stored: Served) -> None:
     assert {"scale", "skipped", "applied", "loss", "zero_share"} <= set(ok(stored, "/api/runs/run-1/series")["series"])
+
+
+@pytest.mark.parametrize("position", [(2**63, 0), (0, 2**64 - 1), (-(2**63), -1)])
+def test_a_cursor_of_numbers_that_no_database_holds_is_told(stored: Served, position: tuple[int, int]) -> None:
+    cursor = base64.urlsafe_b64encode(msgspec.msgpack.encode(position)).decode().rstrip("=")
+    assert error(stored, f"/api/runs/run-1/events?cursor={cursor}", 422)["field"] == "cursor"
+    forever = base64.urlsafe_b64encode(msgspec.msgpack.encode((math.nan, 0))).decode().rstrip("=")
+    assert error(stored, f"/api/runs?cursor={forever}", 422)["field"] == "cursor"
 
 
 def test_events_are_exact(stored: Served) -> None:

@@ -9,6 +9,7 @@ import struct
 import tracemalloc
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing
+from typing import Any
 
 import msgspec
 import pytest
@@ -135,6 +136,35 @@ def bomb(states: int | None) -> PackedHistograms:
     stream = compressor.compressobj(size=-1 if states is None else states)
     parts = [stream.compress(megabyte) for _ in range(1024)]
     return PackedHistograms(rows=2, low=-3, bins=1, width=1, body=b"".join([*parts, stream.flush()]))
+
+
+@pytest.mark.parametrize("changes", [{"config": '{"a":' * 970 + "1" + "}" * 970}, {"every": 2**63}])
+def test_a_hello_that_could_not_be_answered_again_is_refused(served: Served, changes: dict[str, Any]) -> None:
+    with served.trainer() as trainer:
+        trainer.send(hello(**changes))
+        trainer.send(layout(0))
+        refused = refusal(trainer)
+    assert (refused.code, refused.retry) == ("malformed", False)
+    assert served.get("/api/runs").json()["items"] == []
+
+
+def test_a_run_deleted_while_its_trainer_goes_on_stays_deleted(served: Served) -> None:
+    with served.page("run-1") as page, served.trainer(hello()) as trainer:
+        trainer.deliver(layout(0), steps(1, 0))
+        page.until(lambda message: message.get("attempted") == 1)
+        assert served.call("DELETE", "/api/runs/run-1").status == 204
+        page.until(lambda message: message["type"] == "refetch")
+        trainer.send(Heartbeat(at=1.0, step=0, progress_at=1.0, pending=0, dropped=0), sample(2, 0))
+        refused = refusal(trainer)
+        assert (refused.code, refused.retry) == ("unavailable", False)
+        assert "was deleted on the server: start the training again" in refused.message
+    with served.trainer() as trainer:
+        trainer.send(hello())
+        assert refusal(trainer).message == refused.message
+    assert served.get("/api/runs").json()["items"] == []
+    with served.trainer(hello(segment="started-again")) as trainer:
+        trainer.deliver(layout(0), steps(1, 0), sample(2, 0))
+    assert [run["attempted"] for run in served.get("/api/runs").json()["items"]] == [1]
 
 
 @pytest.mark.parametrize("states", [1024 * 1024 * 1024, None])

@@ -156,6 +156,7 @@ def test_deeply_nested_bytes_are_an_error_of_ours() -> None:
         {"every": 0},
         {"tags": ["x"] * 65},
         {"config": "x" * 20_000},
+        {"every": 2**31},
         {"name": "x" * 600},
     ],
 )

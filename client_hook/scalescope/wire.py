@@ -74,7 +74,7 @@ class Hello(Struct, tag="hello", frozen=True, kw_only=True):
     environment: Annotated[dict[Name, Text], Meta(max_length=128)]
     scaler: ScalerSettings | None
     optimizers: Annotated[list[OptimizerSettings], Meta(max_length=64)]
-    every: Annotated[int, Meta(ge=1)]
+    every: Annotated[int, Meta(ge=1, lt=2**31)]
     resumed: bool = False
 
 

@@ -67,6 +67,13 @@ def _runs() -> None:
         sa.UniqueConstraint("run", "id"),
     )
     op.create_table(
+        "deleted",
+        sa.Column("run", sa.String(64), nullable=False),
+        sa.Column("segment", sa.String(64), nullable=False),
+        sa.PrimaryKeyConstraint("run", "segment"),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
         "ledger",
         sa.Column("segment", key, sa.ForeignKey("segment.key", ondelete="CASCADE"), nullable=False),
         sa.Column("rank", sa.Integer, nullable=False),

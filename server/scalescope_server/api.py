@@ -123,8 +123,9 @@ async def patch_run(run: RunHere, rooms: RoomsHere, patch: RunPatch) -> Response
 
 @router.delete("/{run}", status_code=204)
 async def delete_run(run: RunHere, rooms: RoomsHere) -> Response:
-    """Delete a run and everything stored of it."""
+    """Delete a run and everything stored of it. What its trainer still sends is refused."""
     await asyncio.wrap_future(rooms.store.writer.delete_run(run))
+    rooms.hub.gone(run)
     return Response(status_code=204)
 
 

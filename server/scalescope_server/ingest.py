@@ -23,7 +23,7 @@ from scalescope_server.flow import accept
 from scalescope_server.gathering import Gathering
 from scalescope_server.rooms import Rooms, rooms_of
 from scalescope_server.sockets import sending, take_large_frames
-from scalescope_server.store.errors import BadRecord, Busy, StoreError
+from scalescope_server.store.errors import BadRecord, Busy, Gone, StoreError
 from scalescope_server.store.records import Batch, Receipt, RunId
 from scalescope_server.store.weight import weight_of
 from scalescope_server.tasks import first_to_end
@@ -81,6 +81,8 @@ class Conversation:
             await first_to_end(self._talk(hello), _until(replaced))
         except BadRecord as error:
             raise _refusal("malformed", str(error)) from error
+        except Gone as error:
+            raise _refusal("unavailable", str(error)) from error
         except StoreError as error:
             raise _refusal("unavailable", f"the database cannot take this now: {error}", retry=True) from error
         finally:

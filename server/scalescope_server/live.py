@@ -111,6 +111,13 @@ class Hub:
         if loop is not None:
             loop.call_soon_threadsafe(self._mark, run)
 
+    def gone(self, run: RunId) -> None:
+        """Tell that ``run`` was deleted: whoever shows it finds nothing when it fetches anew."""
+        self._forget(run)
+        for page in self._pages:
+            if page.wants(run):
+                page.overflow()
+
     def sweep(self) -> None:
         """Notice the runs that went silent since the last sweep."""
         now = self._clock()

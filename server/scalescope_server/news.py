@@ -71,10 +71,15 @@ class Page:
         """Let ``news`` replace what waits of the same run."""
         self.saw(news.last_seen_at)
         if len(self._news) >= MAX_RUNS_WAITING and news.run not in self._news:
-            self._news.clear()
-            self._overflowed = True
+            self.overflow()
         if not self._overflowed:
             self._news[news.run] = news
+        self._filled.set()
+
+    def overflow(self) -> None:
+        """Let the page fetch anew instead of telling it what waits."""
+        self._news.clear()
+        self._overflowed = True
         self._filled.set()
 
     async def take(self, within_s: float) -> Told | None:

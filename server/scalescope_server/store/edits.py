@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 from scalescope.wire import Heartbeat, Hello
-from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, literal, select, update
 
 from scalescope_server.store import tables
 from scalescope_server.store.errors import NotFound
@@ -42,7 +42,10 @@ def patch_run(connection: Connection, run: str, changes: dict[str, Any]) -> None
 
 
 def delete_run(transaction: Transaction, run: str) -> None:
+    """Remove a run and all of it; what its trainers still send is refused from now on."""
     key = run_key(transaction.connection, run)
+    told = select(literal(run), tables.segment.c.id).where(tables.segment.c.run == key)
+    transaction.connection.execute(insert(tables.deleted).from_select(["run", "segment"], told))
     transaction.connection.execute(delete(tables.run).where(tables.run.c.key == key))
     transaction.forget(key)
 

@@ -24,6 +24,14 @@ class BadRecord(StoreError):
         super().__init__(f"{record}{number}: {message}")
 
 
+class Gone(StoreError):
+    """The run was deleted after this segment had begun, so nothing more of the segment is stored."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        super().__init__(f"run {run!r} was deleted on the server: start the training again to record it anew")
+
+
 class Busy(StoreError):
     """More is waiting to be written than the writer may hold. Stop reading from the trainer, then try again."""
 

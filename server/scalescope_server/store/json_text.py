@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from typing import Any
+
+# Deeper than any settings; the JSON readers of all who ask later are sure to follow it.
+MAX_DEPTH = 64
 
 
 def dumps(value: object) -> str:
@@ -21,16 +25,32 @@ def json_object(text: str) -> dict[str, Any]:
     """The JSON object in ``text`` as strict JSON: NaN becomes "nan", infinity "inf", a lone surrogate "?".
 
     Raises:
-        ValueError: if it holds something else.
+        ValueError: if it holds something else, or goes deeper than ``MAX_DEPTH``.
     """
     try:
         found = json.loads(text, parse_constant=_plain_float, parse_float=_plain_float)
-        plain = dumps(found).encode("utf-8", "replace")
     except RecursionError as error:
-        raise ValueError("expected JSON of a sensible depth") from error
+        raise ValueError(f"expected JSON of at most {MAX_DEPTH} levels") from error
+    if _is_deeper(found, MAX_DEPTH):
+        raise ValueError(f"expected JSON of at most {MAX_DEPTH} levels")
+    plain = dumps(found).encode("utf-8", "replace")
     if not plain.startswith(b"{"):
         raise ValueError(f"expected a JSON object, got {type(found).__name__}")
     return dict(json.loads(plain))
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    """Whether a list or object lies inside as many as ``levels`` others. Does not recurse."""
+    inside = [value]
+    for _ in range(levels):
+        inside = [child for item in inside for child in _children(item)]
+    return any(isinstance(item, dict | list) for item in inside)
+
+
+def _children(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _plain_float(text: str) -> float | str:

@@ -12,7 +12,7 @@ from scalescope.wire import Hello
 from sqlalchemy import Connection, Row, Select, bindparam, func, insert, select, update
 
 from scalescope_server.store import tables
-from scalescope_server.store.errors import BadRecord
+from scalescope_server.store.errors import BadRecord, Gone
 from scalescope_server.store.json_text import json_object, plain
 from scalescope_server.store.upsert import larger
 
@@ -41,6 +41,7 @@ def origin_of(connection: Connection, hello: Hello, now: float) -> Origin:
 
     Raises:
         BadRecord: if the Hello holds what cannot be stored.
+        Gone: if the segment's run was deleted.
     """
     row = find_origin(connection, hello.run, hello.segment, hello.rank)
     if row is None or row.ranges is None:
@@ -53,8 +54,17 @@ def origin_of(connection: Connection, hello: Hello, now: float) -> Origin:
 
 
 def find_origin(connection: Connection, run: str, segment: str, rank: int) -> Row[Any] | None:
-    """What is stored of a caller; columns of a segment or rank not seen yet are null. None: no such run."""
-    return connection.execute(_FIND, {"run_id": run, "segment_id": segment, "of_rank": rank}).one_or_none()
+    """What is stored of a caller; columns of a segment or rank not seen yet are null. None: no such run.
+
+    Raises:
+        Gone: if the segment's run was deleted.
+    """
+    caller = {"run_id": run, "segment_id": segment}
+    found = connection.execute(_FIND, {**caller, "of_rank": rank}).one_or_none()
+    known = found is not None and found.segment is not None
+    if not known and connection.execute(_DELETED, caller).one_or_none() is not None:
+        raise Gone(run)
+    return found
 
 
 def ledger_of(ranges: bytes | None) -> Ledger:
@@ -150,6 +160,9 @@ _SEEN = (
     update(tables.run)
     .where(tables.run.c.key == bindparam("of_run"))
     .values(last_seen_at=larger(tables.run.c.last_seen_at, bindparam("new_seen_at")))
+)
+_DELETED = select(tables.deleted.c.run).where(
+    tables.deleted.c.run == bindparam("run_id"), tables.deleted.c.segment == bindparam("segment_id")
 )
 _FIND: Select[Any] = (
     select(

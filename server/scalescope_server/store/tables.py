@@ -92,6 +92,16 @@ segment = Table(
     UniqueConstraint("run", "id"),
 )
 
+# The segments of deleted runs, by the ids that their trainers use: some still run, or have yet to push a file.
+deleted = Table(
+    "deleted",
+    metadata,
+    Column("run", String(64), nullable=False),
+    Column("segment", String(64), nullable=False),
+    PrimaryKeyConstraint("run", "segment"),
+    sqlite_with_rowid=False,
+)
+
 # Delivery of one rank of one segment, and the facts of its last heartbeat.
 ledger = Table(
     "ledger",
