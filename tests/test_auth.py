@@ -160,7 +160,7 @@ def test_login_sets_a_cookie_that_scripts_and_other_sites_cannot_use(
         answer = served.get(f"/login?token={TOKEN}")
         cookie = answer.headers["set-cookie"]
         assert (answer.status, answer.headers["location"]) == (303, "/scope/")
-        assert all(word in cookie for word in ("HttpOnly", "SameSite=strict", "Path=/scope"))
+        assert all(word in cookie for word in ("HttpOnly", "SameSite=lax", "Path=/scope"))
         assert TOKEN not in cookie
         assert served.get("/api/runs", cookie=cookie.partition(";")[0]).status == 200
         assert served.get("/login?token=wrong").status == 401
@@ -196,6 +196,27 @@ def test_a_trainer_without_the_token_is_refused_before_the_handshake_and_told_wh
             pass
     told = next(message for message in caplog.messages if "SCALESCOPE_TOKEN" in message)
     assert "it answered HTTP 401: this server asks for its token: set SCALESCOPE_TOKEN to it" in told
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/", "text/plain"),
+        ("/runs/x/layers", "text/plain"),
+        ("/api/runs", "application/json"),
+        ("/metrics", "application/json"),
+        ("/openapi.json", "application/json"),
+        ("/static/1/style.css", "application/json"),
+        ("/nothing", "application/json"),
+    ],
+)
+def test_only_on_a_pages_place_is_the_refusal_a_plain_sentence(
+    serve: Callable[..., AbstractContextManager[Served]], path: str, kind: str
+) -> None:
+    with serve(token=TOKEN) as served:
+        answer = served.get(path)
+    assert (answer.status, answer.headers["content-type"].partition(";")[0]) == (401, kind)
+    assert "this server asks for its token" in answer.body.decode()
 
 
 @pytest.mark.parametrize("path", ["/api/ingest", "/api/live"])

@@ -195,7 +195,9 @@ async def test_a_run_that_ended_is_not_swept() -> None:
     running.cancel()
 
 
-async def test_news_that_the_database_would_not_give_comes_later() -> None:
+async def test_news_that_the_database_would_not_give_comes_later_and_is_told_in_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     summaries = Summaries()
     summaries.put()
     summaries.failures = [Unavailable("locked"), UnavailableError("too many are waiting")]
@@ -204,6 +206,7 @@ async def test_news_that_the_database_would_not_give_comes_later() -> None:
     page = hub.open(RunId("r"))
     assert (await taken(page)).run == "r"
     assert len(summaries.asked) == 3
+    assert caplog.messages == ["no news for pages, of run 'r' first: too many are waiting"]
     running.cancel()
 
 
@@ -304,6 +307,9 @@ def test_a_page_that_leaves_is_forgotten(served: Served) -> None:
         assert time.monotonic() < ends, "the page was never forgotten"
 
 
-def test_an_id_that_is_none_is_refused_without_a_stack_trace(served: Served) -> None:
-    with pytest.raises(InvalidStatus), connect(f"{served.ws}/api/live?run={'x' * 65}"):
+@pytest.mark.parametrize("run", ["x" * 65, "x%0aforged%20line", "..", "%F0%9F%92%A9"])
+def test_an_id_that_can_be_none_is_refused_in_a_sentence(served: Served, run: str) -> None:
+    with pytest.raises(InvalidStatus) as caught, connect(f"{served.ws}/api/live?run={run}"):
         pass
+    assert caught.value.response.status_code == 404
+    assert b"there is no run" in (caught.value.response.body or b"")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 from scalescope_server.errors import SettingError
-from scalescope_server.settings import Settings, bracketed, default_database, is_loopback, read_settings
+from scalescope_server.settings import bracketed, default_database, is_loopback, read_settings
 
 
 def test_the_defaults_listen_on_loopback_without_a_token() -> None:
@@ -77,17 +78,13 @@ def test_a_root_path_is_normal_or_refused() -> None:
             read_settings({}, root_path=wrong)
 
 
-@pytest.mark.parametrize(
-    ("database", "path"),
-    [
-        ("a/b.db", Path("a/b.db")),
-        ("sqlite:///a/b.db", Path("a/b.db")),
-        ("sqlite:////abs/b.db", Path("/abs/b.db")),
-        ("postgresql://host/name", None),
-    ],
-)
-def test_only_sqlite_has_a_file(database: str, path: Path | None) -> None:
-    assert Settings(database=database).database_path == path
+def test_the_time_until_a_run_is_silent_is_sensible_or_refused() -> None:
+    assert read_settings({}).silent_after_s == 60.0
+    assert read_settings({}, silent_after_s=15).silent_after_s == 15.0
+    for wrong in (0.0, -1.0, 9.9, math.inf, math.nan):
+        with pytest.raises(SettingError, match="expected at least 10 seconds") as caught:
+            read_settings({}, silent_after_s=wrong)
+        assert caught.value.field == "silent_after"
 
 
 def test_addresses_hold_ipv6_in_brackets() -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 from scalescope.numerics.measures import MeasureName
 from scalescope.wire import SampleKind
@@ -26,53 +24,24 @@ from scalescope_server.answers import (
     series_columns,
 )
 from scalescope_server.errors import NotFoundError
+from scalescope_server.inputs import RunHere, SpanHere
 from scalescope_server.openapi import answers
 from scalescope_server.rooms import RoomsHere
 from scalescope_server.samples import histogram_answer, layers_answer
 from scalescope_server.store.buckets import MAX_BUCKETS
 from scalescope_server.store.curves import MAX_POINTS
 from scalescope_server.store.reader import Reader
-from scalescope_server.store.records import RunId, RunState
+from scalescope_server.store.records import RunState
 from scalescope_server.store.runs import MAX_RUNS
 
 MAX_EVENTS = 1000
 MAX_SERIES = 64
-
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 Cursor = Annotated[str | None, Query(max_length=512)]
 Name = Annotated[str, Field(min_length=1, max_length=512)]
 Rank = Annotated[int, Query(ge=0, lt=2**31)]
 
 router = APIRouter(prefix="/api/runs", tags=["runs"])
-
-
-def run_of(run: str) -> RunId:
-    """The run's id. What can be none is not looked for."""
-    if not _RUN_ID.fullmatch(run):
-        raise NotFoundError(f"there is no run {run[:64]!r}", field="run")
-    return RunId(run)
-
-
-RunHere = Annotated[RunId, Depends(run_of)]
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The updates ``start`` (inclusive) to ``stop`` (exclusive); None is open."""
-
-    start: int | None
-    stop: int | None
-
-
-def span_of(
-    start: Annotated[int | None, Query(alias="from", ge=0, lt=2**53)] = None,
-    stop: Annotated[int | None, Query(alias="to", ge=0, lt=2**53)] = None,
-) -> Span:
-    return Span(start, stop)
-
-
-SpanHere = Annotated[Span, Depends(span_of)]
 
 
 class RunPatch(BaseModel):

@@ -163,7 +163,9 @@ async def _told_http(_: Request, error: Exception) -> Response:
 async def _told_invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"][1:]) or None
+    # ("query", "points") or ("body", "tags", 3); a body that is no JSON has only a position: ("body", 17).
+    named = first["loc"][1:] if all(isinstance(part, str) for part in first["loc"][:2]) else ()
+    field = ".".join(map(str, named)) or None
     return error_answer(InvalidError(f"{field or 'body'}: {first['msg']}", field=field))
 
 

@@ -32,6 +32,8 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz", "/login"})
 TRAINERS_PATH = "/api/ingest"
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
+# Where people read the answer themselves.
+_PAGE = re.compile(r"/?|/runs/.*", re.DOTALL)
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 # What to do, for whoever reads it: the hook repeats the server's sentence in its log line.
@@ -104,6 +106,8 @@ async def login(request: Request, token: str = "") -> Response:
         return home
     if not _same(token, settings.token):
         return PlainTextResponse("This is not the token of this server.\n", status_code=401)
+    # Not "strict": such a cookie is kept from the first page after a click in a chat or a notebook. What writes
+    # or opens a socket is held to our own origins anyway.
     home.set_cookie(
         COOKIE,
         session_of(settings.token),
@@ -111,7 +115,7 @@ async def login(request: Request, token: str = "") -> Response:
         path=settings.root_path or "/",
         secure=request.url.scheme == "https",
         httponly=True,
-        samesite="strict",
+        samesite="lax",
     )
     return home
 
@@ -179,6 +183,6 @@ def _same(shown: str, expected: str) -> bool:
 async def _refuse(error: ServerError, scope: Scope, receive: Receive, send: Send) -> None:
     # A WebSocket is refused before its handshake, so nobody unknown has one; the hook reads this answer.
     path = scope["path"].removeprefix(scope.get("root_path", ""))
-    for_people = isinstance(error, UnauthorizedError) and not path.startswith("/api/")
+    for_people = isinstance(error, UnauthorizedError) and _PAGE.fullmatch(path) is not None
     answer = PlainTextResponse(f"{error.message}\n", error.status) if for_people else error_answer(error)
     await answer(scope, receive, send)

@@ -27,6 +27,7 @@ from scalescope_server.lock import locked
 from scalescope_server.settings import (
     DEFAULT_HOST,
     DEFAULT_PORT,
+    DEFAULT_SILENT_AFTER_S,
     WILDCARDS,
     Settings,
     bracketed,
@@ -35,6 +36,7 @@ from scalescope_server.settings import (
 )
 from scalescope_server.store.engine import open_store
 from scalescope_server.store.errors import StoreError
+from scalescope_server.store.location import database_file
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse names it no other way
@@ -56,8 +58,7 @@ def serve(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("scalescope.server").setLevel(logging.INFO)
     with _told_in_one_line(), contextlib.ExitStack() as held:
-        if settings.database_path is not None:
-            held.enter_context(locked(settings.database_path))
+        held.enter_context(locked(database_file(settings.database)))
         listening = held.enter_context(_listening(settings))
         _serve(settings, listening)
     return 0
@@ -105,6 +106,13 @@ def _add_serve(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--allow-origin", action="append", default=[], metavar="URL", help="another origin that may write (repeatable)"
+    )
+    parser.add_argument(
+        "--silent-after",
+        type=float,
+        default=DEFAULT_SILENT_AFTER_S,
+        metavar="SECONDS",
+        help="a run that gives no sign of life for so long is silent (default: %(default)g)",
     )
     parser.set_defaults(handler=serve)
 
@@ -158,6 +166,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
             token=arguments.token,
             allow_hosts=arguments.allow_host,
             allow_origins=arguments.allow_origin,
+            silent_after_s=arguments.silent_after,
         )
     except errors.SettingError as error:
         raise UsageError(f"--{(error.field or '').replace('_', '-')}: {error}") from error
@@ -202,11 +211,10 @@ def _source(arguments: argparse.Namespace) -> Iterator[Source]:
     if arguments.url is not None:
         yield ServerSource(parse_url("--url", arguments.url), arguments.token or os.environ.get("SCALESCOPE_TOKEN"))
         return
-    settings = Settings(database=database_of(os.environ, arguments.database))
-    path = settings.database_path
-    if path is not None and not path.exists():
+    path = database_file(database_of(os.environ, arguments.database))
+    if not path.exists():
         raise CommandError(f"there is no database at {path}: start 'scalescope serve' or 'scalescope demo' first")
-    with contextlib.closing(open_store(settings.database)) as store:
+    with contextlib.closing(open_store(str(path))) as store:
         yield DatabaseSource(store)
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
+from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from scalescope.version import __version__
 
-from scalescope_server.answers import single
-from scalescope_server.errors import UnavailableError
+from scalescope_server.answers import error_answer, single
+from scalescope_server.errors import NotFoundError, UnavailableError
+from scalescope_server.inputs import run_of
 from scalescope_server.news import Beat, Greeting, News, Page, Refetch
 from scalescope_server.sockets import sending
 from scalescope_server.store.errors import NotFound, StoreError
@@ -28,8 +28,6 @@ from scalescope_server.tasks import first_to_end
 MESSAGE_EVERY_S = 0.05
 SWEEP_EVERY_S = 1.0
 MAX_PAGES = 512
-
-TRY_AGAIN_LATER = 1013
 
 logger = logging.getLogger("scalescope.server")
 router = APIRouter()
@@ -57,6 +55,7 @@ class Hub:
         self._pages: set[Page] = set()
         self._alive: dict[RunId, float] = {}
         self._dirty: dict[RunId, None] = {}
+        self._unread = False
         self._woken = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -156,9 +155,13 @@ class Hub:
         except NotFound:
             return
         except (StoreError, UnavailableError) as error:
-            logger.info("no news of run %s yet: %s", run, error)
+            # One line an outage: it is tried again at every turn.
+            if not self._unread:
+                logger.warning("no news for pages, of run %r first: %s", run, error)
+            self._unread = True
             self._mark(run)
             return
+        self._unread = False
         if summary.state == "running":
             self.expect(run, summary.last_seen_at)
         news = self._news(summary)
@@ -190,17 +193,17 @@ class Hub:
 
 
 @router.websocket("/api/live")
-async def live(socket: WebSocket, run: Annotated[str | None, Query(max_length=64)] = None) -> None:
+async def live(socket: WebSocket, run: str | None = None) -> None:
     """Tell one page the news of ``run``, or of every run, until it leaves."""
     rooms = socket.app.state.rooms
     hub: Hub = rooms.hub
-    await socket.accept()
     try:
-        page = hub.open(None if run is None else RunId(run))
-    except UnavailableError as error:
-        await socket.close(TRY_AGAIN_LATER, error.message)
+        page = hub.open(None if run is None else run_of(run))
+    except (NotFoundError, UnavailableError) as error:
+        await socket.send_denial_response(error_answer(error))
         return
     try:
+        await socket.accept()
         await first_to_end(_listen(socket), _talk(socket, hub, page, rooms.settings.beat_every_s))
     except (WebSocketDisconnect, TimeoutError):
         pass  # A page that leaves, or sleeps, is normal.

@@ -10,6 +10,7 @@ The default database is one place for every command: ``scalescope/scalescope.db`
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 import secrets
 import sys
@@ -22,12 +23,13 @@ from scalescope_server.errors import SettingError
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8765
 MAX_PORT = 65_535
+DEFAULT_SILENT_AFTER_S = 60.0
+# The hook gives a sign of life every 5 s.
+MIN_SILENT_AFTER_S = 10.0
 # 192 bits: not to be guessed, and short enough to read over the telephone.
 TOKEN_BYTES = 24
 
 WILDCARDS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with, never bound to
-
-_SQLITE_PREFIX = "sqlite:///"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +57,11 @@ class Settings:
     token: str | None = field(default=None, repr=False)
     allow_hosts: tuple[str, ...] = ()
     allow_origins: tuple[str, ...] = ()
-    silent_after_s: float = 60.0
+    silent_after_s: float = DEFAULT_SILENT_AFTER_S
     hello_within_s: float = 10.0
     quiet_after_s: float = 120.0
     beat_every_s: float = 5.0
     readers: int = 4
-
-    @property
-    def database_path(self) -> Path | None:
-        """The SQLite file, None for any other database."""
-        plain = self.database.removeprefix(_SQLITE_PREFIX)
-        return None if "://" in plain else Path(plain)
 
 
 def read_settings(
@@ -78,13 +74,14 @@ def read_settings(
     token: str | None = None,
     allow_hosts: Sequence[str] = (),
     allow_origins: Sequence[str] = (),
+    silent_after_s: float | None = None,
 ) -> Settings:
     """The settings of a server that is about to listen.
 
     A host that is not loopback gets a token of its own when none was given: read it from the answer.
 
     Raises:
-        SettingError: for a port, root path or token that cannot be used.
+        SettingError: for a port, root path, token or time that cannot be used.
     """
     if not 0 <= port <= MAX_PORT:
         raise SettingError(f"expected a port from 0 to {MAX_PORT}, got {port}", field="port")
@@ -98,6 +95,7 @@ def read_settings(
         token=_checked_token(chosen, host),
         allow_hosts=tuple(name.strip().lower() for name in named if name.strip()),
         allow_origins=tuple(origin.rstrip("/").lower() for origin in allow_origins),
+        silent_after_s=DEFAULT_SILENT_AFTER_S if silent_after_s is None else _checked_seconds(silent_after_s),
     )
 
 
@@ -136,6 +134,14 @@ def _checked_root_path(root_path: str) -> str:
     if plain and not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", plain):
         raise SettingError(f'expected a root path such as "/scalescope", got {root_path!r}', field="root_path")
     return plain
+
+
+def _checked_seconds(silent_after_s: float) -> float:
+    if not MIN_SILENT_AFTER_S <= silent_after_s < math.inf:
+        raise SettingError(
+            f"expected at least {MIN_SILENT_AFTER_S:g} seconds, got {silent_after_s:g}", field="silent_after"
+        )
+    return silent_after_s
 
 
 def _checked_token(token: str | None, host: str) -> str | None:

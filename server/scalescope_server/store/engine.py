@@ -10,14 +10,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from scalescope_server.store import schema
 from scalescope_server.store.errors import SchemaError, StoreError, Unavailable
 from scalescope_server.store.json_text import dumps
+from scalescope_server.store.location import database_file
 from scalescope_server.store.outages import outage
 from scalescope_server.store.reader import Reader
 from scalescope_server.store.writer import Writer
@@ -63,9 +64,9 @@ def open_store(url: str, *, clock: Callable[[], float] = time.time, silent_after
         SchemaError: if the file is no database, another program's, or of a newer version.
         Unavailable: if it cannot be opened or written.
     """
-    found = _sqlite_url(url)
-    assert found.database is not None
-    _make_file(Path(found.database))
+    file = database_file(url)
+    _make_file(file)
+    found = URL.create("sqlite", database=str(file))
     writing, reading = _engine(found, begin="BEGIN IMMEDIATE"), _engine(found, begin="BEGIN")
     event.listen(reading, "connect", _only_read)
     try:
@@ -84,16 +85,6 @@ def _migrate(writing: Engine, url: URL) -> None:
         raise Unavailable(f"the database {url.database} could not be opened: {error.orig}") from error
     except DatabaseError as error:
         raise SchemaError(f"expected a database, got {url.database}, which is no SQLite database") from error
-
-
-def _sqlite_url(url: str) -> URL:
-    try:
-        found = make_url(url if "://" in url else f"sqlite:///{Path(url).expanduser()}")
-    except ArgumentError as error:
-        raise SchemaError(f"expected sqlite:///PATH or a path as the database, got {url!r}") from error
-    if found.get_backend_name() != "sqlite" or not found.database or found.database == ":memory:":
-        raise SchemaError(f"expected sqlite:///PATH or a path as the database, got {url!r}")
-    return found
 
 
 def _make_file(path: Path) -> None:
