@@ -166,6 +166,17 @@ def test_many_tensors_are_rows_in_their_order() -> None:
         assert_same(found.take([row]), expected(tensor.double().numpy()))
 
 
+def test_another_default_device_changes_nothing() -> None:
+    tensors = [mixed(50, seed=5), mixed(70_000, seed=6)]
+    torch.set_default_device("meta")
+    try:
+        found = measure(tensors).result()
+    finally:
+        torch.set_default_device(None)
+    for row, tensor in enumerate(tensors):
+        assert_same(found.take([row]), expected(tensor.double().numpy()))
+
+
 def test_no_tensors_give_no_rows() -> None:
     assert measure([]).result().rows == 0
 

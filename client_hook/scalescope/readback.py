@@ -1,22 +1,13 @@
 """Numbers that live in tensors, read without making the training thread wait.
 
-On the CPU a number is read at once. On a CUDA device it is copied to pinned memory in the order of the
-stream, and an event says when it has arrived: what later kernels do to the tensor does not matter. On other
-devices, which have no such copy, the value is kept on the device and read by whoever asks for it, which is
-the link's thread.
+On the CPU a number is read at once, elsewhere when its transfer has arrived.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 
-
-class Arrival(Protocol):
-    """Says whether a copy has arrived: a CUDA event."""
-
-    def query(self) -> bool: ...
+from scalescope.numerics.transfer import Arrival, to_host
 
 
 class Reading:
@@ -31,7 +22,7 @@ class Reading:
 
     def ready(self) -> bool:
         """Whether the numbers can be had. Asks, never waits."""
-        return self._event is None or bool(self._event.query())
+        return self._event is None or self._event.query()
 
     def numbers(self) -> list[float]:
         """All numbers, flat. Only when :meth:`ready`; on devices without events this waits for the device."""
@@ -58,14 +49,8 @@ def read_later(tensor: torch.Tensor) -> Value:
 
 def copied(tensor: torch.Tensor) -> Reading:
     """All numbers of ``tensor`` as they stand at this point of its device's stream."""
-    source = tensor.detach()
-    if source.device.type != "cuda":
-        return Reading(source.clone(), None, copied=source.device.type == "cpu")
-    host = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
-    host.copy_(source, non_blocking=True)
-    event = torch.cuda.Event()
-    event.record(torch.cuda.current_stream(source.device))
-    return Reading(host, event, copied=True)
+    values, event, on_host = to_host(tensor)
+    return Reading(values, event, copied=on_host)
 
 
 def ready(value: Value) -> bool:

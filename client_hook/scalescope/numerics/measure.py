@@ -1,7 +1,7 @@
 """Tensors to exponent histograms, in the training thread, without an additional synchronisation.
 
 On the CPU the numbers are there when :func:`measure` returns. On a device the whole result of a sample is
-one buffer, copied once, without blocking, to pinned memory; ``ready()`` says when it has arrived.
+one buffer, copied once (see :mod:`~scalescope.numerics.transfer`); ``ready()`` says when it has arrived.
 
 The bin of a value is the exponent field of its bits, read through an integer view: no ``frexp``, ``histc``,
 ``isfinite`` or ``norm(inf)``, which are 3 to 30 times dearer or wrong. fp16 is widened first (its own field
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scalescope.numerics import measure_cpu
 from scalescope.numerics.exponents import Histograms
 from scalescope.numerics.fields import FIELDS, fields_into
+from scalescope.numerics.transfer import Arrival, to_host
 
 # Elements counted at once on a device: bounds the int64 bins that scatter_add wants (32 MB).
 _CHUNK = 1 << 22
@@ -30,13 +31,13 @@ class Measurement:
 
     __slots__ = ("_event", "_read")
 
-    def __init__(self, read: Callable[[], Histograms], event: torch.cuda.Event | None = None) -> None:
+    def __init__(self, read: Callable[[], Histograms], event: Arrival | None = None) -> None:
         self._read = read
         self._event = event
 
     def ready(self) -> bool:
         """Whether the numbers have arrived on the host; asks, never waits."""
-        return self._event is None or bool(self._event.query())
+        return self._event is None or self._event.query()
 
     def result(self) -> Histograms:
         """One row for each measured tensor, in order."""
@@ -49,7 +50,8 @@ def measure(tensors: Sequence[torch.Tensor], *, factor: float = 1.0) -> Measurem
 
     Args:
         tensors: any shapes (empty and 0-d included), floating dtypes, layouts strided or sparse, on one device.
-            Sparse tensors are coalesced first; their implicit zeros are counted.
+            Sparse tensors are coalesced first, for which the host waits for their device (how many rows are
+            left is known there alone); their implicit zeros are counted.
         factor: 1 for values as they stand; the loss scale for gradients that were already divided by it.
     """
     values = [_dense_values(tensor) for tensor in tensors]
@@ -103,26 +105,16 @@ def _on_device(
             real[0, row] = torch.maximum(real[0, row], finite.max().double())
             real[1, row] += torch.linalg.vector_norm(finite, dtype=torch.float64).square()
     packed = torch.cat([fields, inf, real.view(torch.int64).reshape(-1)])
-    host, event = _to_host(packed)
+    transfer = to_host(packed)
 
     def read() -> Histograms:
-        flat = host.numpy()
+        flat = transfer.values.cpu().numpy()
         counted = flat[: rows * FIELDS].reshape(rows, FIELDS)
         found_inf = flat[rows * FIELDS : rows * (FIELDS + 1)]
         amax, squares = flat[rows * (FIELDS + 1) :].view(np.float64).reshape(2, rows)
         return _table(counted, found_inf, hidden, amax, squares)
 
-    return Measurement(read, event)
-
-
-def _to_host(packed: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
-    if packed.device.type != "cuda":
-        return packed.cpu(), None
-    host = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
-    host.copy_(packed, non_blocking=True)
-    event = torch.cuda.Event()
-    event.record()
-    return host, event
+    return Measurement(read, transfer.event)
 
 
 def _table(

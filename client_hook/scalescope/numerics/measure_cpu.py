@@ -51,7 +51,9 @@ def measure(values: Sequence[torch.Tensor], factor: float) -> Raw:
     together = set(small)
     large = [row for row, found in enumerate(values) if row not in together and found.numel()]
     longest = min(max((values[row].numel() for row in large), default=0), _CHUNK)
-    wide, narrow = torch.empty(longest, dtype=torch.int32), torch.empty(longest, dtype=torch.uint8)
+    # The device is named: the training may have made another one the default.
+    wide = torch.empty(longest, dtype=torch.int32, device="cpu")
+    narrow = torch.empty(longest, dtype=torch.uint8, device="cpu")
     for row in large:
         found = _times(values[row], factor)
         for part in found.split(_CHUNK):
