@@ -9,7 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
-from scalescope.session import Ledger, ServerSession, SessionError, ack
+from scalescope.ledger import Ledger
+from scalescope.session import ServerSession, SessionError, ack
 from scalescope.wire import MAX_FRAME_BYTES, Heartbeat, Hello, Record, Refused, encode
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import Server, ServerConnection, serve

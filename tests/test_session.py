@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scalescope.session import WINDOW_BYTES, Frame, Ledger, ServerSession, SessionError, State, TrainerSession, ack
+from scalescope.ledger import Ledger
+from scalescope.session import WINDOW_BYTES, Frame, ServerSession, SessionError, State, TrainerSession, ack
 from scalescope.wire import PROTOCOL, Event, Heartbeat, Hello, Record, Refused, Welcome, decode_from_server, encode
 
 from tests.test_wire import HELLO
@@ -127,21 +126,6 @@ def test_a_heartbeat_has_no_sequence_and_is_always_welcome() -> None:
     server.receive(encode(HELLO))
     beat = Heartbeat(at=1.0, step=3, progress_at=1.0, pending=0, dropped=0)
     assert server.receive(encode(beat)) == beat
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 60)))
-def test_a_ledger_holds_what_was_entered_and_counts_it(entered: list[int]) -> None:
-    ledger = Ledger()
-    for sequence in entered:
-        ledger = ledger.add(sequence)
-    assert {n for n in range(70) if n in ledger} == set(entered)
-    assert ledger.received == len(set(entered))
-    assert ledger.highest == max(entered, default=-1)
-    assert ledger.missing == ledger.highest + 1 - ledger.received
-    gap = next(n for n in range(100) if n not in set(entered))
-    assert ledger.contiguous == gap - 1
-    assert all(one[1] + 1 < other[0] for one, other in zip(ledger.ranges, ledger.ranges[1:], strict=False))
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 Both ends are small state machines that take frames and give frames. Delivery is exactly once because records
 are numbered within (run, segment, rank), sent again until acknowledged, acknowledged only when durable, and
-entered once in the :class:`Ledger` that the server keeps beside the data.
+entered once in the :class:`~scalescope.ledger.Ledger` that the server keeps beside the data.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from scalescope.ledger import Ledger
 from scalescope.wire import (
     PROTOCOL,
     Ack,
@@ -167,49 +168,6 @@ class ServerSession:
         if record.sequence <= self.last:
             raise _refused("protocol", f"expected a sequence above {self.last}, got {record.sequence}")
         self.last = record.sequence
-
-
-@dataclass(frozen=True, slots=True)
-class Ledger:
-    """Which sequences of one (run, segment, rank) are stored: sorted, disjoint ranges, both ends included."""
-
-    ranges: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def received(self) -> int:
-        """How many different records are stored."""
-        return sum(end - start + 1 for start, end in self.ranges)
-
-    @property
-    def highest(self) -> int:
-        """The highest stored sequence, -1 for none."""
-        return self.ranges[-1][1] if self.ranges else -1
-
-    @property
-    def contiguous(self) -> int:
-        """Every sequence up to this one is stored; -1 for none."""
-        return self.ranges[0][1] if self.ranges and self.ranges[0][0] == 0 else -1
-
-    @property
-    def missing(self) -> int:
-        """Sequences below the highest that are not stored: dropped by the trainer, on their way, or lost."""
-        return self.highest + 1 - self.received
-
-    def __contains__(self, sequence: int) -> bool:
-        return any(start <= sequence <= end for start, end in self.ranges)
-
-    def add(self, sequence: int) -> Ledger:
-        """The ledger with ``sequence`` entered (itself when it was there already)."""
-        if sequence in self:
-            return self
-        before = [r for r in self.ranges if r[1] < sequence]
-        after = [r for r in self.ranges if r[0] > sequence]
-        start = end = sequence
-        if before and before[-1][1] == sequence - 1:
-            start = before.pop()[0]
-        if after and after[0][0] == sequence + 1:
-            end = after.pop(0)[1]
-        return Ledger((*before, (start, end), *after))
 
 
 def ack(durable: int) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from scalescope.session import Ledger
+from scalescope.ledger import Ledger
 from scalescope.wire import Bye, Layout, Record
 from sqlalchemy import Connection, func, insert, select, update
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from scalescope.session import Ledger
+from scalescope.ledger import Ledger
 from scalescope.wire import Hello
 from sqlalchemy import Connection, Row, Select, bindparam, func, insert, select, update
 

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from msgspec import UNSET, UnsetType
-from scalescope.session import Ledger
+from scalescope.ledger import Ledger
 from scalescope.wire import Heartbeat, Hello
 from sqlalchemy import Engine
 
