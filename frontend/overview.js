@@ -13,13 +13,16 @@ import { Tiles } from "./tiles.js";
 const FINDINGS_EVERY_MS = 3000;
 // A phone shows more points than it has pixels rather than a fold by eight.
 const LEAST_POINTS = 600;
+// Charts out of sight are drawn as well, so that they are there when the reader comes, but not with every update.
+const OUT_OF_SIGHT_EVERY_MS = 5000;
 
 const tiles = new Tiles(byId("tiles"));
 /** @type {Map<string, ChartCard>} */
 const cards = new Map();
 /** @type {Set<string>} */
 const inView = new Set(["scale"]);
-const observer = new IntersectionObserver(seen, { rootMargin: "200px" });
+const observer = new IntersectionObserver(seen);
+let allDrawn = { view: "", at: Number.NEGATIVE_INFINITY, waiting: false };
 
 const clocks = element("article", { class: "card" });
 const ledger = element("article", { class: "card" });
@@ -59,7 +62,9 @@ void loadFindings("");
 async function load() {
   const width = Math.max(cards.get("scale")?.width ?? byId("charts").clientWidth, LEAST_POINTS);
   const query = page.query(width);
-  for (const name of inView) query.append("chart", name);
+  const view = String(query);
+  const all = cards.size > 0 && (view !== allDrawn.view || performance.now() - allDrawn.at >= OUT_OF_SIGHT_EVERY_MS);
+  if (!all) for (const name of inView) query.append("chart", name);
   const range = page.axis;
   const answer = await fetchJson(`${runPath(page.run, "/figures")}?${query}`);
   return {
@@ -68,11 +73,30 @@ async function load() {
       for (const { name, title } of answer.available) addCard(name, title);
       for (const chart of /** @type {Chart[]} */ (answer.charts))
         await cards.get(chart.name)?.draw(chart, range, page.now);
+      if (all) allDrawn = { ...allDrawn, view, at: performance.now() };
+      else askForAll(view);
       tiles.showHeadline(answer.tiles);
       tokens = answer.tiles.tokens;
       if (run) showClocks(clocks, latest ?? run, tokens);
     },
   };
+}
+
+/**
+ * Once nothing newer came for a while, the charts out of sight are not to stay behind.
+ * @param {string} view what is drawn of the charts in sight
+ */
+function askForAll(view) {
+  if (allDrawn.waiting) return;
+  allDrawn.waiting = true;
+  const wait = view === allDrawn.view ? allDrawn.at + OUT_OF_SIGHT_EVERY_MS - performance.now() : 0;
+  setTimeout(
+    () => {
+      allDrawn.waiting = false;
+      page.ask();
+    },
+    Math.max(wait, 0),
+  );
 }
 
 /**

@@ -1,6 +1,7 @@
 /**
- * Many pieces of news, one fetch at a time: the next starts once the last is drawn, and not before a pause as long
- * as the last one took, so that a slow page spends at most half its time on drawing. Pure: the clock is given.
+ * Many pieces of news, one fetch at a time: the next starts once the last is drawn, and after a pause that leaves
+ * both the page and the server half of their time: fetching and pausing take as long as drawing, or drawing and
+ * pausing as long as fetching. Pure: the clock is given.
  *
  * @typedef {object} Timer
  * @property {() => number} now milliseconds
@@ -12,7 +13,7 @@ const AFTER_FAILURE_MS = 2000;
 const LONGEST_PAUSE_MS = 5000;
 
 export class Refetch {
-  #work;
+  #fetch;
   #failed;
   /** @type {Timer} */ #timer;
   #wanted = false;
@@ -22,12 +23,12 @@ export class Refetch {
   #notBefore = 0;
 
   /**
-   * @param {() => Promise<void>} work fetches and draws
+   * @param {() => Promise<() => Promise<void>>} fetch what it answers draws
    * @param {(error: unknown) => void} failed
    * @param {Timer} [timer]
    */
-  constructor(work, failed, timer = { now: () => performance.now(), later: (run, ms) => setTimeout(run, ms) }) {
-    this.#work = work;
+  constructor(fetch, failed, timer = { now: () => performance.now(), later: (run, ms) => setTimeout(run, ms) }) {
+    this.#fetch = fetch;
     this.#failed = failed;
     this.#timer = timer;
   }
@@ -73,8 +74,10 @@ export class Refetch {
     const began = this.#timer.now();
     let pause = AFTER_FAILURE_MS;
     try {
-      await this.#work();
-      pause = Math.min(this.#timer.now() - began, LONGEST_PAUSE_MS);
+      const draw = await this.#fetch();
+      const fetched = this.#timer.now();
+      await draw();
+      pause = Math.min(Math.abs(this.#timer.now() - fetched - (fetched - began)), LONGEST_PAUSE_MS);
     } catch (error) {
       this.#wanted = true;
       this.#failed(error);

@@ -39,7 +39,7 @@ export class RunPage {
   constructor(parts) {
     this.#parts = parts;
     this.#refetch = new Refetch(
-      () => this.#work(),
+      () => this.#fetch(),
       (error) => this.#failed(error),
     );
   }
@@ -139,8 +139,16 @@ export class RunPage {
     this.#showLive();
   }
 
-  async #work() {
+  async #fetch() {
     const { step, draw } = await this.#parts.load();
+    return () => this.#draw(step, draw);
+  }
+
+  /**
+   * @param {number | null} step
+   * @param {() => Promise<void>} draw
+   */
+  async #draw(step, draw) {
     if (this.#refetch.held) {
       // The reader began to drag meanwhile: keep the picture still and fetch again afterwards.
       this.#refetch.ask();

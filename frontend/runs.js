@@ -61,12 +61,14 @@ watchLive(root, null, {
 
 async function load() {
   const answer = await fetchJson("/api/runs?limit=200");
-  runs = answer.items;
-  more = answer.next !== null;
-  problem = "";
-  showProjects([...new Set(runs.map((run) => run.project))]);
-  showRuns();
-  showLive();
+  return async () => {
+    runs = answer.items;
+    more = answer.next !== null;
+    problem = "";
+    showProjects([...new Set(runs.map((run) => run.project))]);
+    showRuns();
+    showLive();
+  };
 }
 
 function changed() {
