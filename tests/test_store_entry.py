@@ -145,6 +145,48 @@ def test_a_late_value_fills_its_gap_and_never_replaces_another(store: Store) -> 
     assert (store.reader.latest("run").attempted, store.reader.latest("run").skipped) == (5, 1)
 
 
+def test_the_scale_in_force_may_be_told_later_than_its_update(store: Store) -> None:
+    say = Dictation()
+    store.writer.append(batch(hello(), say.steps(0, 3))).result()
+    assert store.reader.latest("run").scale is None
+    store.writer.append(batch(hello(), say.steps(0, 3, scale=[1.0, 2.0, 4.0]))).result()
+    assert store.reader.latest("run").scale == 4.0
+    # What is told of an older update changes nothing.
+    store.writer.append(batch(hello(), say.steps(4, 1, scale=[8.0]), say.steps(3, 1, scale=[16.0]))).result()
+    assert store.reader.latest("run").scale == 8.0
+    store.writer.append(batch(hello(), say.steps(5, 1))).result()
+    assert store.reader.latest("run").scale is None
+
+
+@pytest.mark.parametrize("scale", [math.inf, math.nan, 0.0])
+def test_a_scale_that_is_none_is_told_as_it_came(store: Store, scale: float) -> None:
+    store.writer.append(batch(hello(), Dictation().steps(0, 2, scale=[2.0, scale]))).result()
+    assert np.array_equal(store.reader.latest("run").scale or 0.0, scale, equal_nan=True)
+
+
+def test_an_event_far_ahead_leaves_the_run_as_long_as_its_updates(store: Store) -> None:
+    say = Dictation()
+    store.writer.append(batch(hello(), say.steps(0, 100, scale=[8.0] * 100), say.event(2**31 - 2))).result()
+    bucket, found = store.reader.series("run", ["scale"])
+    assert (bucket, len(found["scale"].step)) == (1, 100)
+    assert [event.step for event in store.reader.events("run")[0]] == [2**31 - 2]
+
+
+def test_after_bye_only_what_was_numbered_before_it_may_come(store: Store) -> None:
+    say = Dictation()
+    early, missing, end, after = say.steps(0, 2), say.steps(2, 2), say.bye(), say.steps(4, 2)
+    with pytest.raises(BadRecord, match="steps 3: expected nothing after Bye"):
+        store.writer.append(batch(hello(world_size=1), early, end, after)).result()
+    store.writer.append(batch(hello(), early, end)).result()
+    store.writer.append(batch(hello(), missing)).result()
+    with pytest.raises(BadRecord, match="steps 3: expected nothing after Bye"):
+        store.writer.append(batch(hello(), after)).result()
+    assert store.writer.append(batch(hello(), end)).result().duplicates == 1
+    assert steps_of(store) == [0, 1, 2, 3]
+    store.writer.append(batch(hello(segment="second"), Dictation().steps(0, 1))).result()
+    assert steps_of(store) == [0, 1, 2, 3, 4]
+
+
 def test_a_heartbeat_alone_makes_the_run_known(store: Store) -> None:
     beat = Heartbeat(at=1.0, step=None, progress_at=None, pending=0, dropped=3)
     store.writer.heartbeat(hello(), beat, STARTED_AT + 5).result()

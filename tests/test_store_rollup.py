@@ -114,7 +114,7 @@ def test_an_event_ahead_of_its_update_does_not_hide_the_series(database: str) ->
     store.writer.append(batch(hello(), say.steps(0, 60, loss=[1.0] * 60))).result()
     store.writer.append(batch(hello(), say.event(70))).result()
     bucket, found = store.reader.series("run", ["loss"], points=1)
-    assert (bucket, found["loss"].n.tolist()) == (512, [60])
+    assert (bucket, found["loss"].n.tolist()) == (64, [60])
     store.close()
 
 

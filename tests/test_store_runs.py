@@ -155,7 +155,9 @@ def test_the_sparkline_of_a_long_run_has_at_most_60_values(store: Store) -> None
 
 def test_a_run_without_a_scaler_has_a_line_of_nothing(store: Store) -> None:
     store.writer.append(batch(hello("run"), Dictation().steps(0, 3, scale={1: 0.0, 2: math.inf}))).result()
-    assert (store.reader.latest("run").scale, store.reader.latest("run").sparkline) == (None, [None] * 3)
+    assert (store.reader.latest("run").scale, store.reader.latest("run").sparkline) == (math.inf, [None] * 3)
+    store.writer.append(batch(hello("plain"), Dictation().steps(0, 3))).result()
+    assert (store.reader.latest("plain").scale, store.reader.latest("plain").sparkline) == (None, [None] * 3)
 
 
 def test_the_worst_finding_and_the_number_of_each_are_told(store: Store) -> None:

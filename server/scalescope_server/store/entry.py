@@ -16,6 +16,7 @@ from sqlalchemy import Connection, func, insert, select, update
 
 from scalescope_server.store import tables
 from scalescope_server.store.decoding import Decoded, Happening, Measured, Updates, decode
+from scalescope_server.store.errors import BadRecord
 from scalescope_server.store.layouts import enter_layout
 from scalescope_server.store.measured import enter_samples
 from scalescope_server.store.origin import Origin, origin_of
@@ -33,10 +34,11 @@ def enter_batch(transaction: Transaction, batch: Batch) -> Receipt:
     """
     origin = origin_of(transaction.connection, batch.hello, batch.received_at)
     ledger, fresh = _fresh(origin.ledger, batch.records)
+    _check_end(origin, fresh)
     decoded = [decode(record) for record in fresh]
     counted = _enter(transaction, origin, decoded)
     duplicates = len(batch.records) - len(fresh)
-    # Even without a value to fold: an event may make the run longer, and then it has another level.
+    # Even without a value to fold: updates that tell nothing make the run longer, and then it has another level.
     transaction.news(origin.run)
     origin = replace(origin, ledger=ledger)
     note_delivery(transaction.connection, origin, decoded, duplicates, batch.received_at)
@@ -51,6 +53,17 @@ def _fresh(ledger: Ledger, records: Sequence[Record]) -> tuple[Ledger, list[Reco
             ledger = ledger.add(record.sequence)
             fresh.append(record)
     return ledger, fresh
+
+
+def _check_end(origin: Origin, fresh: Sequence[Record]) -> None:
+    """A rank that said Bye has nothing more to tell; what it had numbered before may still come."""
+    last = origin.ledger.highest if origin.ended else None
+    for record in fresh:
+        if last is not None and record.sequence > last:
+            message = "expected nothing after Bye: a trainer that goes on begins a segment of its own"
+            raise BadRecord(type(record).__name__.lower(), record.sequence, message)
+        if isinstance(record, Bye):
+            last = record.sequence
 
 
 def _enter(transaction: Transaction, origin: Origin, decoded: Sequence[Decoded]) -> Counted:

@@ -15,6 +15,7 @@ from scalescope_server.store import tables
 from scalescope_server.store.errors import BadRecord, Gone
 from scalescope_server.store.json_text import json_object, plain
 from scalescope_server.store.upsert import larger
+from scalescope_server.store.values import Flag
 
 _ranges = msgspec.msgpack.Decoder(tuple[tuple[int, int], ...])
 
@@ -24,7 +25,7 @@ class Origin:
     """One (run, segment, rank) as it is stored.
 
     ``first_step`` is what to add to the segment's own count of steps. ``highest_step`` and ``highest_sample``
-    are on the run's axis, -1 for none: records above them cannot repeat anything.
+    are on the run's axis, -1 for none: records above them cannot repeat anything. ``ended``: it said Bye.
     """
 
     run: int
@@ -34,6 +35,7 @@ class Origin:
     ledger: Ledger
     highest_step: int
     highest_sample: int
+    ended: bool
 
 
 def origin_of(connection: Connection, hello: Hello, now: float) -> Origin:
@@ -49,7 +51,14 @@ def origin_of(connection: Connection, hello: Hello, now: float) -> Origin:
         row = find_origin(connection, hello.run, hello.segment, hello.rank)
     assert row is not None
     return Origin(
-        row.run, row.segment, hello.rank, row.first_step, ledger_of(row.ranges), row.highest_step, row.highest_sample
+        row.run,
+        row.segment,
+        hello.rank,
+        row.first_step,
+        ledger_of(row.ranges),
+        row.highest_step,
+        row.highest_sample,
+        ended=row.ending is not None,
     )
 
 
@@ -97,6 +106,8 @@ def _enter_run(connection: Connection, hello: Hello, now: float) -> int:
         "last_seen_at": now,
         "attempted": 0,
         "skipped": 0,
+        "scale": 0.0,
+        "scale_flag": int(Flag.ABSENT),
         "last_step": -1,
         "next_step": 0,
         "length": 0,
@@ -173,6 +184,7 @@ _FIND: Select[Any] = (
         tables.ledger.c.ranges,
         tables.ledger.c.highest_step,
         tables.ledger.c.highest_sample,
+        tables.ledger.c.ending,
     )
     .select_from(tables.run)
     .outerjoin(

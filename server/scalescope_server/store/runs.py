@@ -14,6 +14,7 @@ from scalescope_server.store import tables
 from scalescope_server.store.cursors import packed_cursor, unpacked_cursor
 from scalescope_server.store.levels import bucket_size, finest
 from scalescope_server.store.records import RunState, RunSummary, Severity
+from scalescope_server.store.values import scale_of
 
 SPARKLINE_POINTS = 60
 MAX_RUNS = 200
@@ -115,7 +116,7 @@ def _summary(
         applied=run.attempted - run.skipped,
         skipped=run.skipped,
         last_step=run.last_step if run.last_step >= 0 else None,
-        scale=run.scale,
+        scale=scale_of(run.scale, run.scale_flag),
         findings=findings,
         worst=max(findings, key=lambda severity: SEVERITIES.index(severity), default=None),
         firing=0,

@@ -65,10 +65,11 @@ run = Table(
     # Of rank 0, kept in the transaction that stores the steps.
     Column("attempted", BigInteger, nullable=False),
     Column("skipped", BigInteger, nullable=False),
-    Column("scale", Double),
+    Column("scale", Double, nullable=False),
+    Column("scale_flag", SmallInteger, nullable=False),
     Column("last_step", BigInteger, nullable=False),
-    # Of all ranks: one more than the highest update, one more than the highest step of any record, and the
-    # levels of roll-ups kept so far.
+    # Of all ranks: one more than the highest update, one more than the highest step of any update or sample, and
+    # the levels of roll-ups kept so far.
     Column("next_step", BigInteger, nullable=False),
     Column("length", BigInteger, nullable=False),
     Column("levels", SmallInteger, nullable=False),

@@ -14,6 +14,7 @@ from scalescope_server.store.decoding import Decoded, Happening, Measured, Updat
 from scalescope_server.store.origin import Origin, packed_ledger
 from scalescope_server.store.updates import Counted
 from scalescope_server.store.upsert import larger
+from scalescope_server.store.values import scale_key
 
 
 def note_delivery(
@@ -38,12 +39,15 @@ def note_totals(
 ) -> None:
     """Add what is new to the run's counts; those of updates are of rank 0."""
     of_first_rank = counted if origin.rank == 0 else Counted()
+    scale, scale_flag = scale_key(of_first_rank.scale)
     told = {
         "of_run": origin.run,
         "new_attempted": of_first_rank.attempted,
         "new_skipped": of_first_rank.skipped,
         "new_last": of_first_rank.last,
-        "new_scale": of_first_rank.scale,
+        "new_scale": scale,
+        "new_scale_flag": scale_flag,
+        "new_scale_step": of_first_rank.scale_step,
         "new_next": _last(origin, [d for d in decoded if isinstance(d, Updates)]) + 1,
         "new_length": _last(origin, decoded) + 1,
         "new_seen_at": now,
@@ -52,12 +56,15 @@ def note_totals(
 
 
 def _last(origin: Origin, decoded: Sequence[Decoded]) -> int:
-    """The highest step, on the run's axis, that any of the records tells of; -1 for none."""
+    """The highest step, on the run's axis, of an update or sample; -1 for none.
+
+    Not of events: a single one far ahead would make every view of the run a few points wide.
+    """
     last = -1
     for record in decoded:
         if isinstance(record, Updates):
             last = max(last, origin.first_step + record.first + record.count - 1)
-        elif isinstance(record, Measured | Happening):
+        elif isinstance(record, Measured):
             last = max(last, origin.first_step + record.record.step)
     return last
 
@@ -82,13 +89,16 @@ _DELIVERY = (
         last_seen_at=larger(_ledger.last_seen_at, bindparam("new_seen_at")),
     )
 )
+# At the last update itself too: its scale may be told later than the update.
+_newer_scale = (_run.last_step <= bindparam("new_scale_step")) & (bindparam("new_scale_step") >= 0)
 _TOTALS = (
     update(tables.run)
     .where(_run.key == bindparam("of_run"))
     .values(
         attempted=_run.attempted + bindparam("new_attempted"),
         skipped=_run.skipped + bindparam("new_skipped"),
-        scale=case((_run.last_step < bindparam("new_last"), bindparam("new_scale")), else_=_run.scale),
+        scale=case((_newer_scale, bindparam("new_scale")), else_=_run.scale),
+        scale_flag=case((_newer_scale, bindparam("new_scale_flag")), else_=_run.scale_flag),
         last_step=larger(_run.last_step, bindparam("new_last")),
         next_step=larger(_run.next_step, bindparam("new_next")),
         length=larger(_run.length, bindparam("new_length")),

@@ -30,24 +30,28 @@ _WHOLE = frozenset({"skipped", "growth_tracker"})
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What records of updates added: the new ones, and the last of them with its scale."""
+    """What records of updates added: the new ones, and the scale of the last that told something new of it.
+
+    ``scale_step`` is that of the last new update, or of a later one whose scale was told only now; -1 for none.
+    """
 
     attempted: int = 0
     skipped: int = 0
     first: int = -1
     last: int = -1
     scale: float | None = None
+    scale_step: int = -1
 
     def plus(self, other: Counted) -> Counted:
-        if not (self.attempted and other.attempted):
-            return self if self.attempted else other
-        newest = self if self.last > other.last else other
+        newest = self if self.scale_step > other.scale_step else other
+        firsts = [counted.first for counted in (self, other) if counted.attempted]
         return Counted(
             self.attempted + other.attempted,
             self.skipped + other.skipped,
-            min(self.first, other.first),
-            newest.last,
+            min(firsts, default=-1),
+            max(self.last, other.last),
             newest.scale,
+            newest.scale_step,
         )
 
 
@@ -100,17 +104,26 @@ def _dense(record: Updates, first_step: int) -> _Block:
 
 def _counted(block: _Block) -> Counted:
     new = np.flatnonzero(block.new)
+    scale, scale_step = _newest_scale(block, new)
     if not new.size:
-        return Counted()
-    scale = block.values.get("scale")
-    newest = np.nan if scale is None else float(scale[new[-1]])
+        return Counted(scale=scale, scale_step=scale_step)
     return Counted(
         len(new),
         int(block.values["skipped"][new].sum()),
         int(block.steps[new[0]]),
         int(block.steps[new[-1]]),
-        newest if np.isfinite(newest) else None,
+        scale,
+        scale_step,
     )
+
+
+def _newest_scale(block: _Block, new: NDArray[np.int64]) -> tuple[float | None, int]:
+    """(scale, step) of the last update that is new or whose scale is; no scale if a new one does not tell it."""
+    told = block.present.get("scale", np.zeros(len(block.steps), np.bool_))
+    row = max(int(rows[-1]) if rows.size else -1 for rows in (new, np.flatnonzero(told)))
+    if row < 0:
+        return None, -1
+    return (float(block.values["scale"][row]) if told[row] else None), int(block.steps[row])
 
 
 def _insert_all(transaction: Transaction, origin: Origin, blocks: Sequence[_Block]) -> None:
