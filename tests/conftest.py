@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.small_server import Shelf, SmallServer
+from tests.small_server import serving as serving_small
+
 if TYPE_CHECKING:
     from tests.serving import Served
 
@@ -38,4 +41,25 @@ def serve(database: str) -> Callable[..., AbstractContextManager[Served]]:
 def served(serve: Callable[..., AbstractContextManager[Served]]) -> Iterator[Served]:
     """A server with the default settings."""
     with serve() as running:
+        yield running
+
+
+@pytest.fixture
+def plain_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable of ours but a spool folder of the test's own."""
+    for name in [name for name in os.environ if name.startswith("SCALESCOPE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SCALESCOPE_SPOOL", str(tmp_path / "spool"))
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    """What ``server`` stores."""
+    return Shelf()
+
+
+@pytest.fixture
+def server(shelf: Shelf) -> Iterator[SmallServer]:
+    """A small server for the hook alone."""
+    with serving_small(shelf) as running:
         yield running

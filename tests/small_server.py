@@ -11,7 +11,7 @@ from typing import Literal
 
 from scalescope.ledger import Ledger
 from scalescope.session import ServerSession, SessionError, ack
-from scalescope.wire import MAX_FRAME_BYTES, Heartbeat, Hello, Record, Refused, encode
+from scalescope.wire import MAX_FRAME_BYTES, Bye, Heartbeat, Hello, Record, Refused, encode
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import Server, ServerConnection, serve
 
@@ -146,3 +146,9 @@ def hello(run: str = "run", segment: str = "segment", rank: int = 0) -> Hello:
         optimizers=[],
         every=10,
     )
+
+
+def farewell(records: list[Record]) -> Bye:
+    """The last record, which says how the segment ended."""
+    assert isinstance(records[-1], Bye)
+    return records[-1]

@@ -17,7 +17,7 @@ from scalescope.link import Link
 from scalescope.outbox import Outbox
 from scalescope.settings import Settings, read_settings
 from scalescope.spool import SpoolFile
-from scalescope.wire import Bye, Event, Record, Steps
+from scalescope.wire import Bye, Record, Steps
 
 from tests.small_server import DEADLINE_S, Manner, Shelf, free_port, hello, serving
 
@@ -266,50 +266,6 @@ def test_the_token_is_shown_to_the_server(tmp_path: Path) -> None:
     shelf = Shelf()
     with serving(shelf, token="right") as server, linked(server.url, tmp_path, token="right") as (link, _):
         assert link.close("finished", "")
-
-
-def test_dropped_records_are_put_on_record_before_the_end(tmp_path: Path) -> None:
-    shelf = Shelf()
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    outbox = Outbox(hello(), url, tmp_path, memory_bytes=20_000, disk_bytes=0)
-    with linked(url, tmp_path, outbox=outbox) as (link, source):
-        feed(link, source, 50, size=1000)
-        until(lambda: link.stats().dropped > 0)
-        dropped = link.stats().dropped
-        with serving(shelf, port=port):
-            shelf.until(lambda s: any(isinstance(record, Event) for record in s.records))
-            assert link.close("finished", "")
-    (event,) = [record for record in shelf.records if isinstance(record, Event)]
-    assert (event.kind, event.data) == ("dropped", f'{{"messages": {dropped}, "steps": {dropped}}}')
-    assert shelf.ledger.missing == dropped
-
-
-def test_a_record_too_large_for_any_server_is_dropped_and_the_rest_delivered(tmp_path: Path) -> None:
-    shelf = Shelf()
-    with serving(shelf) as server, linked(server.url, tmp_path) as (link, source):
-        feed(link, source, 1, size=17 * 2**20)
-        feed(link, source, 1)
-        assert link.close("finished", "")
-    assert stored_steps(shelf) == [1]
-    assert link.stats().dropped == 1
-
-
-def test_a_record_that_has_no_encoding_is_dropped_and_the_rest_delivered(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    shelf = Shelf()
-    with serving(shelf) as server, linked(server.url, tmp_path) as (link, source):
-        for _ in range(2):
-            source.waiting.append(Event(sequence=0, step=0, at=0.0, kind="skip", data="\ud800"))
-        feed(link, source, 1)
-        assert link.close("finished", "")
-    assert stored_steps(shelf) == [0]
-    assert link.stats().dropped == 2
-    (event,) = [record for record in shelf.records if isinstance(record, Event)]
-    assert event.data == '{"messages": 2, "event": 2}'
-    assert shelf.ledger.missing == 0
-    assert len(caplog.messages) == 1
 
 
 def test_a_fork_leaves_the_file_to_the_parent(tmp_path: Path) -> None:
