@@ -88,5 +88,6 @@ function headroomTexts(headroom) {
   if (!headroom) return ["–", "no fp16 sample yet"];
   const value = octaves(headroom.octaves);
   const by = headroom.by === null ? "a tensor not known" : headroom.by;
-  return headroom.less ? [`< ${value}`, `${by} overflowed there`] : [value, `${by} bounds it`];
+  if (!headroom.less) return [value, `${by} bounds it`];
+  return [headroom.octaves > 0 ? `< ${value}` : "none", `${by} overflowed`];
 }

@@ -110,6 +110,13 @@ def test_what_a_loss_scale_is_not_for_does_not_move_its_wall(served: Served) -> 
     assert answer["tiles"]["overflow"]["octaves"] == pytest.approx(19, abs=1e-3)
 
 
+def test_a_wall_has_a_point_at_every_sample_as_long_as_they_are_few(served: Served) -> None:
+    with served.trainer(hello()) as trainer:
+        trainer.deliver(layout(0), *(measured(1 + step, step, -3, -3) for step in range(20)), steps(21, 0, 60))
+    chart = figures(served)["charts"][0]
+    assert next(t for t in chart["figure"]["data"] if t["name"] == "overflow wall")["x"] == list(range(20))
+
+
 def test_a_zoom_does_not_change_the_skip_rate(served: Served) -> None:
     skipped = [float(step % 50 == 0) for step in range(400)]
     with served.trainer(hello()) as trainer:

@@ -80,6 +80,37 @@ def test_a_phone_never_scrolls_sideways(served: Served, page: Page, path: str) -
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+def test_charts_below_the_fold_are_drawn_before_the_reader_comes(served: Served, page: Page) -> None:
+    with served.trainer(hello()) as trainer:
+        deliver(trainer)
+    page.set_viewport_size({"width": 390, "height": 500})
+    page.goto(served.url + RUN)
+    drawn(page, 59)
+    last = page.locator("article[data-chart]").last
+    expect(last).not_to_be_in_viewport()
+    expect(last.locator(".main-svg").first).to_be_attached()
+
+
+def test_how_long_a_trainer_is_silent_fits_a_phone(served: Served, page: Page) -> None:
+    with served.trainer(hello()) as trainer:
+        deliver(trainer)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(served.url + RUN)
+    drawn(page, 59)
+    fits = "told => { told.textContent = 'trainer silent for 59 min'; return told.scrollWidth <= told.clientWidth; }"
+    assert page.locator("#live span").evaluate(fits)
+
+
+def test_after_a_skip_the_tile_says_what_room_is_left(served: Served, page: Page) -> None:
+    with served.trainer(hello()) as trainer:
+        deliver(trainer)
+    page.goto(served.url + RUN)
+    drawn(page, 59)
+    tile = page.locator(".tile", has_text="headroom to overflow")
+    expect(tile).to_contain_text("none")
+    expect(tile).to_contain_text("block.bias overflowed")
+
+
 def test_points_appear_as_they_are_stored(served: Served, page: Page) -> None:
     with served.trainer(hello()) as trainer:
         deliver(trainer)

@@ -105,7 +105,8 @@ def _samples(
     start, length = wanted.start or 0, _length(detail)
     span = (length if wanted.stop is None else min(wanted.stop, length)) - start
     columns = max(min(columns, MAX_SAMPLE_ROWS // max(len(rows), 1)), MIN_COLUMNS)
-    points = _buckets(span, detail.every, columns)
+    # As many samples as there may be columns are read one by one, however close they are.
+    points = max(_buckets(span, detail.every, columns), columns)
     indexes = [row.index for row in rows]
     return reader.samples(run, start=wanted.start, stop=wanted.stop, points=points, parameters=indexes)
 
