@@ -72,7 +72,7 @@ class SpoolFile:
 
     @classmethod
     def create(cls, folder: Path, header: Header) -> SpoolFile:
-        """A new, empty file in ``folder`` (made with mode 0700). Raises :class:`OSError`."""
+        """A new, empty file in ``folder``, made with mode 0700 if it is not there. Raises :class:`OSError`."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / _file_name(header)
         # O_EXCL: a link someone else put there is never followed.
