@@ -17,6 +17,7 @@ from scalescope.collector import Collector, Source
 from scalescope.connection import TROUBLE, Connection, Peer, final_refusal
 from scalescope.notices import Notices
 from scalescope.outbox import Outbox
+from scalescope.retrying import retry_delay
 from scalescope.settings import Settings
 from scalescope.wire import Bye, ByeReason, Heartbeat, Hello
 
@@ -27,12 +28,6 @@ AWAY_COALESCE_S = 0.25
 QUIET_S = 1.0
 # What is measured on a device becomes drainable without anybody calling us: look now and then even so.
 LOOK_S = 0.1
-
-# Each wait is a fifth of the time the server has been away so far, so a server that comes back is found
-# within a fifth of its absence (one second after five) and never later than the cap.
-FIRST_RETRY_S = 0.1
-RETRY_GROWTH = 1.2
-RETRY_CAP_S = 15.0
 
 # At the end: how long a server that never answered once is still waited for, and how often one is tried.
 NEVER_SEEN_GRACE_S = 1.0
@@ -222,12 +217,3 @@ class Courier:
         return Heartbeat(
             at=self._clock(), step=step, progress_at=progress_at, pending=stats.pending, dropped=stats.dropped
         )
-
-
-def retry_delay(failures: int, jitter: float) -> float:
-    """Seconds to wait after so many failed attempts in a row; ``jitter`` in [0, 1) takes off up to a quarter.
-
-    The jitter keeps a thousand ranks from knocking at the same moment.
-    """
-    grown = FIRST_RETRY_S * RETRY_GROWTH ** min(failures, 100)
-    return min(grown, RETRY_CAP_S) * (1 - jitter / 4)

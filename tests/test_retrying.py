@@ -1,4 +1,4 @@
-"""When a server that is away is tried again. What the courier does over sockets is tested with the link."""
+"""When a server that is away is tried again. How the courier does it over sockets is tested with the link."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
-from scalescope.courier import RETRY_CAP_S, retry_delay
+from scalescope.retrying import RETRY_CAP_S, retry_delay
 
 
 def test_the_first_retry_is_fast() -> None:
