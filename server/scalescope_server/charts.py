@@ -16,8 +16,8 @@ from scalescope_server.figures.answers import draw_layer, draw_layers, draw_over
 from scalescope_server.figures.chart import Look
 from scalescope_server.figures.palette import PALETTES, PaletteName
 from scalescope_server.figures.reads import Wanted
+from scalescope_server.inputs import RunHere, SpanHere
 from scalescope_server.rooms import RoomsHere
-from scalescope_server.selection import RunHere, SpanHere
 from scalescope_server.store.curves import MAX_POINTS
 
 router = APIRouter(prefix="/api/runs/{run}/figures", tags=["figures"])

@@ -8,10 +8,10 @@ from itertools import groupby
 
 import numpy as np
 from scalescope.numerics.exponents import MIN_EXPONENT, Histograms
-from scalescope.numerics.formats import FloatFormat, format_named
-from scalescope.numerics.measures import MeasureName, Part, evaluate
+from scalescope.numerics.measures import MeasureName, evaluate
 
 from scalescope_server.answers import HistogramAnswer, LayersAnswer, single
+from scalescope_server.figures.walls import as_parts, compute_format
 from scalescope_server.store.records import ParameterRow, SampleBucket
 
 
@@ -19,10 +19,9 @@ def layers_answer(
     measure: MeasureName, kind: str, bucket: int, samples: Sequence[SampleBucket], parameters: Sequence[ParameterRow]
 ) -> LayersAnswer:
     """``measure`` of every parameter in every bucket of steps, each sample read at its own scale."""
-    formats = [_compute_format(parameter) for parameter in parameters]
+    formats = [compute_format(parameter) for parameter in parameters]
     columns = [list(group) for _, group in groupby(samples, key=lambda sample: sample.step)]
-    parts = [[_part(sample) for sample in column] for column in columns]
-    values = np.reshape([evaluate(measure, part, formats) for part in parts], (len(columns), len(formats)))
+    values = [evaluate(measure, as_parts(column), formats) for column in columns]
     return LayersAnswer(
         measure=measure,
         kind=kind,
@@ -30,7 +29,7 @@ def layers_answer(
         parameters=[parameter.name for parameter in parameters],
         step=[column[0].step for column in columns],
         samples=[sum(int(sample.samples.max(initial=0)) for sample in column) for column in columns],
-        values=values.T.tolist(),
+        values=np.reshape(values, (len(columns), len(formats))).T.tolist(),
     )
 
 
@@ -55,17 +54,6 @@ def histogram_answer(parameter: str, kind: str, bucket: int, samples: Sequence[S
         nan=table.nan.tolist(),
         samples=[sum(int(sample.samples.sum()) for sample in row) for row in rows],
     )
-
-
-def _compute_format(parameter: ParameterRow) -> FloatFormat | None:
-    try:
-        return format_named(parameter.compute_format or "")
-    except ValueError:
-        return None
-
-
-def _part(sample: SampleBucket) -> Part:
-    return Part(sample.table, sample.scale, sample.samples, sample.periodic)
 
 
 def _merged(samples: Sequence[SampleBucket]) -> Histograms:
