@@ -21,7 +21,8 @@ def layers_answer(
     """``measure`` of every parameter in every bucket of steps, each sample read at its own scale."""
     formats = [compute_format(parameter) for parameter in parameters]
     columns = [list(group) for _, group in groupby(samples, key=lambda sample: sample.step)]
-    values = [evaluate(measure, as_parts(column), formats) for column in columns]
+    found = [evaluate(measure, as_parts(column), formats) for column in columns]
+    values = np.reshape(found, (len(columns), len(formats)))
     return LayersAnswer(
         measure=measure,
         kind=kind,
@@ -29,7 +30,7 @@ def layers_answer(
         parameters=[parameter.name for parameter in parameters],
         step=[column[0].step for column in columns],
         samples=[sum(int(sample.samples.max(initial=0)) for sample in column) for column in columns],
-        values=np.reshape(values, (len(columns), len(formats))).T.tolist(),
+        values=values.T.tolist(),
     )
 
 
