@@ -21,8 +21,8 @@ def layers_answer(
     """``measure`` of every parameter in every bucket of steps, each sample read at its own scale."""
     formats = [compute_format(parameter) for parameter in parameters]
     columns = [list(group) for _, group in groupby(samples, key=lambda sample: sample.step)]
-    found = [evaluate(measure, as_parts(column), formats) for column in columns]
-    values = np.reshape(found, (len(columns), len(formats)))
+    parts = [as_parts(column) for column in columns]
+    values = np.reshape([evaluate(measure, part, formats) for part in parts], (len(columns), len(formats)))
     return LayersAnswer(
         measure=measure,
         kind=kind,
