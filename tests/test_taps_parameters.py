@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import torch
 from scalescope.taps.parameters import Parameters
@@ -81,13 +82,29 @@ def test_a_parameter_that_is_unfrozen_later_is_added_under_its_name() -> None:
     assert names(parameters) == ["bias", "weight"]
 
 
-def test_models_and_parameters_are_not_kept_alive() -> None:
+def test_a_model_is_not_kept_alive_and_its_parameters_until_they_are_released() -> None:
     model = nn.Linear(1, 1)
-    parameters = Parameters([model], [sgd(model)])
+    parameters, reference = Parameters([model], [sgd(model)]), weakref.ref(model.weight)
     del model
     gc.collect()
-    assert [reference() for reference in parameters.tensors] == [None, None]
     assert names(parameters) == ["weight", "bias"]
+    assert reference() is not None
+    parameters.release()
+    gc.collect()
+    assert reference() is None
+    assert names(parameters) == ["weight", "bias"]
+
+
+def test_parameters_can_be_swapped() -> None:
+    model = nn.Linear(1, 1)
+    parameters = Parameters([model], [sgd(model)])
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        model.load_state_dict({name: value.clone() for name, value in model.state_dict().items()})
+        model.to(torch.float64)
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    assert parameters.index(model.weight) == 0
 
 
 def test_a_module_inside_that_is_compiled_makes_the_model_compiled() -> None:

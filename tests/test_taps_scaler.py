@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from scalescope.numerics.exponents import Histograms
 from scalescope.numerics.measure import measure
 from scalescope.packing import unpack
 from scalescope.taps.scaler import TappedCalls, own_class
+from scalescope.wire import indexes
 from torch import distributed as dist
 from torch import nn
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
@@ -324,7 +326,7 @@ def test_a_scaler_without_the_private_method_is_heard_at_its_public_calls(monkey
 def test_training_goes_on_when_a_tap_fails(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     course = Course(scaler=torch.amp.GradScaler("cpu"))
     with watching(course.model, course.optimizer, course.scaler) as watched:
-        monkeypatch.setattr(watched.tap._loop, "measure", None)
+        monkeypatch.setattr(watched.tap._loop.sampling, "take", None)
         monkeypatch.setattr(watched.tap._loop, "close", None)
         course.run(3)
         assert watched.edge.errors == 6
@@ -350,8 +352,8 @@ def test_a_skip_that_only_a_device_knows_of_has_a_reason_instead_of_a_culprit(
             tap.stepping(course.optimizer)
         tap.unscaled(torch.amp.GradScaler("cpu"), course.optimizer, None, {device: torch.zeros((), device=device)})
         tap.stepped(course.optimizer)
-        assert reason in watched.tap._loop._blind
-        assert not watched.tap._loop._measured
+        assert reason in watched.tap._loop.sampling._blind
+        assert not watched.tap._loop.sampling
 
 
 def test_a_step_on_a_device_is_looked_at_once_the_host_knows_that_it_was_skipped(
@@ -368,8 +370,89 @@ def test_a_step_on_a_device_is_looked_at_once_the_host_knows_that_it_was_skipped
         # What torch's own wait for the verdict brings to the host in time.
         monkeypatch.setattr("scalescope.taps.scaler.read_later", lambda tensor: 1.0 if tensor.is_meta else 4.0)
         tap.unscaled(scaler, course.optimizer, None, {device: torch.zeros((), device=device)})
-        assert not watched.tap._loop._measured
+        assert not watched.tap._loop.sampling
         gradients = [parameter.grad for parameter in course.model.parameters() if parameter.grad is not None]
         truth = measure([gradient * 4 for gradient in gradients]).result()
         tap.stepped(course.optimizer)
-        assert_same(watched.tap._loop._measured[0].measurement.result(), truth)
+        assert_same(watched.tap._loop.sampling._parts[0].measured[0].measurement.result(), truth)
+
+
+@dataclass
+class Own(torch.amp.GradScaler):
+    """A user's own scaler: without a hash, with a signature and an answer of its own."""
+
+    floor: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__init__("cpu", init_scale=8.0)
+
+    def update(self, new_scale: float | torch.Tensor | None = None, *, floor: float = 1.0) -> float:  # type: ignore[override]
+        super().update(new_scale)
+        return max(self.get_scale(), floor)
+
+
+def test_a_scaler_of_any_signature_and_without_a_hash_is_heard() -> None:
+    scaler = Own()
+    course = Course(scaler=scaler)
+    with watching(course.model, course.optimizer, scaler) as watched:
+        course.run(1)
+        course.backward()
+        scaler.step(course.optimizer)
+        assert scaler.update(floor=16.0) == 16.0
+        assert steps(watched.end()) == [0, 1]
+    assert type(scaler) is Own
+
+
+def test_an_update_that_was_unscaled_and_never_stepped_is_not_applied_and_blames_nobody() -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    course = Course(scaler=scaler)
+    with watching(course.model, course.optimizer, scaler) as watched:
+        for step in range(4):
+            course.optimizer.zero_grad()
+            course.backward()
+            scaler.unscale_(course.optimizer)
+            if step == 1:
+                course.optimizer.step()  # without the scaler
+            elif step != 2:
+                scaler.step(course.optimizer)
+            scaler.update()
+        records = watched.end()
+    assert list(columns(records)["skipped"].values()) == [0, 0, 1, 0]
+    data = events(records, "skip")[2]
+    assert (data["parameter"], data["reason"], data["optimizers"]) == (None, "not stepped", ["AdamW"])
+
+
+def test_of_several_optimizers_on_one_scaler_each_has_its_turn() -> None:
+    models = [nn.Linear(8, 8), nn.Linear(8, 8)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in models]
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    with watching(models, optimizers, scaler, every=10) as watched:
+        for _ in range(12):
+            for model, optimizer in zip(models, optimizers, strict=True):
+                optimizer.zero_grad()
+                scaler.scale(model(torch.randn(4, 8)).square().mean()).backward()
+                scaler.step(optimizer)
+                scaler.update()
+        found = samples(watched.end())
+    assert {step: indexes(sample).tolist() for step, sample in found.items()} == {
+        0: [0, 1],
+        1: [2, 3],
+        10: [0, 1],
+        11: [2, 3],
+        20: [0, 1],
+        21: [2, 3],
+    }
+
+
+def test_gradients_clipped_while_scaled_name_no_culprit() -> None:
+    course = Course(scaler=torch.amp.GradScaler("cpu"), overflows={1})
+    assert course.scaler is not None
+    with watching(course.model, course.optimizer, course.scaler) as watched:
+        for _ in range(2):
+            course.optimizer.zero_grad()
+            course.backward()
+            nn.utils.clip_grad_norm_(course.model.parameters(), 1.0)
+            course.step()
+        skip = events(watched.end(), "skip")[1]
+    assert skip["parameter"] is None
+    assert "clipped before" in str(skip["reason"])

@@ -24,6 +24,7 @@ from scalescope.wire import Column, Event, EventKind, Layout, Sample, Steps, col
 
 # One row of a measurement in memory: the counts and five numbers, eight bytes each.
 ROW_BYTES = (BINS + 5) * 8
+NOT_STEPPED = "not stepped"
 # wire.Text holds 16,384 characters; the rest of a skip's data needs less than the difference.
 _NONFINITE_CHARS = 14_000
 
@@ -37,13 +38,18 @@ class Measured:
 
 
 class OptimizerVerdict(NamedTuple):
-    """What the scaler found for one optimizer: it skipped if any of ``found`` (one a device) is above 0."""
+    """What the scaler found for one optimizer: it overflowed if any of ``found`` (one a device) is above 0."""
 
     optimizer: str
     found: Sequence[Value]
+    stepped: bool = True
+
+    def overflowed(self) -> bool:
+        return any(number(value) > 0 for value in self.found)
 
     def skipped(self) -> bool:
-        return any(number(value) > 0 for value in self.found)
+        """Whether the update was not applied to it: it overflowed, or was unscaled and never stepped."""
+        return not self.stepped or self.overflowed()
 
 
 @dataclass(slots=True, eq=False)
@@ -191,21 +197,39 @@ def _column(name: str, rows: Sequence[dict[str, float]]) -> Column:
 
 def _blame(update: Update, layout: Layout, table: Histograms) -> dict[str, object]:
     """Who overflowed: the first parameter in backward order with a non-finite gradient, and all counts."""
+    overflowed = [verdict.optimizer for verdict in update.verdicts if verdict.overflowed()]
+    if not overflowed:
+        idle = [verdict.optimizer for verdict in update.verdicts if not verdict.stepped]
+        return {
+            "parameter": None,
+            "reason": NOT_STEPPED,
+            "nonfinite": {},
+            "order": layout.order,
+            "optimizers": idle[:64],
+        }
     counts: NDArray[np.int64] = table.nonfinite
     place = {index: position for position, index in enumerate(layout.backward)}
     indexes = _indexes(update)
     rows = [int(row) for row in np.flatnonzero(counts)]
-    # What has not been seen in a backward pass yet comes after all that has.
+    # What has no place comes after all that has.
     rows.sort(key=lambda row: place.get(indexes[row], len(place) + len(layout.parameters) - indexes[row]))
     named = [(layout.parameters[indexes[row]].name, int(counts[row])) for row in rows]
-    data: dict[str, object] = {"parameter": named[0][0] if named else None}
-    if not named:
-        data["reason"] = update.blind or "no watched parameter of this rank had a non-finite gradient"
+    data = _culprit(update, named, ordered=all(indexes[row] in place for row in rows))
     kept = _fitting(named)
     data |= {"nonfinite": dict(kept), "order": layout.order}
     if len(kept) < len(named):
         data["left_out"] = len(named) - len(kept)
-    return data | {"optimizers": [verdict.optimizer for verdict in update.verdicts if verdict.skipped()][:64]}
+    return data | {"optimizers": overflowed[:64]}
+
+
+def _culprit(update: Update, named: Sequence[tuple[str, int]], *, ordered: bool) -> dict[str, object]:
+    """The first of ``named``, or why it is not known: a wrong name is worse than none."""
+    if not named:
+        reason = update.blind or "no watched parameter of this rank had a non-finite gradient"
+        return {"parameter": None, "reason": reason}
+    if len(named) > 1 and not ordered:
+        return {"parameter": None, "reason": "the order in which their gradients are produced is not known"}
+    return {"parameter": named[0][0]}
 
 
 def _fitting(named: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:

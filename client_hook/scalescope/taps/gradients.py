@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import torch
 
@@ -21,12 +21,11 @@ def measure_gradients(
         known: indexes that this update has measured already, through another optimizer.
     """
     found: dict[torch.device, dict[int, torch.Tensor]] = {}
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            gradient, index = parameter.grad, parameters.index(parameter)
-            if gradient is not None and index is not None and index not in known:
-                local = _local(gradient)
-                found.setdefault(local.device, {})[index] = local
+    for parameter, gradient in _gradients(optimizer):
+        index = parameters.index(parameter)
+        if index is not None and index not in known:
+            shard = local(gradient)
+            found.setdefault(shard.device, {})[index] = shard
     return [
         Measured(tuple(gradients), measure(list(gradients.values()), factor=factor)) for gradients in found.values()
     ]
@@ -34,14 +33,25 @@ def measure_gradients(
 
 def unknown_parameters(optimizer: torch.optim.Optimizer, parameters: Parameters) -> bool:
     """Whether the optimizer holds a parameter with a gradient that has no index yet."""
-    return any(
-        parameter.grad is not None and parameters.index(parameter) is None
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-    )
+    return any(parameters.index(parameter) is None for parameter, _ in _gradients(optimizer))
 
 
-def _local(gradient: torch.Tensor) -> torch.Tensor:
-    """The local shard of a sharded gradient (a DTensor), any other gradient itself."""
+def has_gradient(optimizer: torch.optim.Optimizer, identities: Collection[int]) -> bool:
+    """Whether a gradient of ``optimizer`` is among those with these ``id``."""
+    return any(id(gradient) in identities for _, gradient in _gradients(optimizer))
+
+
+def local(gradient: torch.Tensor) -> torch.Tensor:
+    """The local shard of a sharded gradient (a DTensor), any other gradient itself: no collective to look at."""
+    # The usual one first: this runs in every backward, and a tensor takes long to say what it has not.
+    if type(gradient) is torch.Tensor:
+        return gradient
     to_local = getattr(gradient, "to_local", None)
     return gradient if to_local is None else to_local()
+
+
+def _gradients(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                yield parameter, parameter.grad

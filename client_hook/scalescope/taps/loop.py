@@ -13,12 +13,13 @@ from typing import Protocol
 import torch
 
 from scalescope.readback import Value, read_later
+from scalescope.taps import clip
+from scalescope.taps.backward import BackwardWatch
 from scalescope.taps.edge import Edge
-from scalescope.taps.gradients import measure_gradients, unknown_parameters
 from scalescope.taps.logged import Intake
-from scalescope.taps.order import BackwardWatch
 from scalescope.taps.parameters import Parameters
-from scalescope.updates import Measured, OptimizerVerdict, ScaleSet, Update
+from scalescope.taps.sampling import Sampling
+from scalescope.updates import OptimizerVerdict, ScaleSet, Update
 from scalescope.wire import Layout
 
 
@@ -47,16 +48,15 @@ class Loop:
         self.optimizers = list(optimizers)
         self.edge = edge
         self.intake = Intake()
-        # Whether the update under way is to be sampled because its turn has come.
-        self.periodic = True
+        # Called with the backward's number at each gradient that is heard, before it is noted.
+        self.on_gradient: Callable[[int], None] | None = None
         self._recording = recording
         self._parameters = parameters
-        self._every = every
         self._clock = clock
-        self._backward = BackwardWatch(parameters, edge, self.hear_backward)
+        self._backward = BackwardWatch(parameters, self.optimizers, edge, self._hear_gradient)
+        self.sampling = Sampling(self.optimizers, parameters, self._backward, every=every)
         self._step = 0
-        self._measured: list[Measured] = []
-        self._blind = ""
+        self._consumed: set[int] = set()
         self._backward_ran = False
         self._open = Update(0, 0.0)
         self._last: Update | None = None
@@ -67,6 +67,7 @@ class Loop:
         """Say what is known of the parameters, and listen to their gradients."""
         self._recording.put_layout(self._backward.layout())
         self._backward.arm()
+        clip.listen(self)
 
     def name(self, optimizer: torch.optim.Optimizer) -> str:
         """Its class, numbered where several watched optimizers share one."""
@@ -81,27 +82,29 @@ class Loop:
             self._backward_ran = True
             self._recording.finish(self._step - 1)
 
-    def measure(self, optimizer: torch.optim.Optimizer, *, factor: float = 1.0) -> None:
-        """Measure the gradients of a watched optimizer as they stand, times ``factor``."""
-        if not self.watches(optimizer):
-            self.cannot_see("the optimizer that overflowed is not watched")
-            return
-        if unknown_parameters(optimizer, self._parameters):
-            self._parameters.extend(self.optimizers)
-            self._backward.arm()
-        known = {index for part in self._measured for index in part.indexes}
-        self._measured += measure_gradients(optimizer, self._parameters, factor=factor, known=known)
+    def clipping(self, gradients: Sequence[torch.Tensor]) -> None:
+        self.sampling.clipping(gradients)
 
-    def cannot_see(self, reason: str) -> None:
-        """The culprit of this update, should it be skipped, cannot be named."""
-        self._blind = reason
+    def consume(self, optimizer: torch.optim.Optimizer) -> None:
+        """What ``optimizer`` has of gradients is used up with this update, applied or not."""
+        number = self.sampling.number(optimizer)
+        if number is not None:
+            self._consumed.add(number)
+
+    def note_rate(self, optimizer: torch.optim.Optimizer) -> None:
+        """``optimizer`` steps: the rate in force is the one it has now, before a scheduler moves on."""
+        # Who logs a rate knows better: a schedule may be applied elsewhere.
+        if optimizer is self.optimizers[0] and "learning_rate" not in self._open.values:
+            rate = optimizer.param_groups[0].get("lr")
+            if rate is not None:
+                self._open.values["learning_rate"] = read_later(rate) if isinstance(rate, torch.Tensor) else float(rate)
 
     def log(self, given: Mapping[str, object]) -> None:
         values = self.intake.take(given)
         target = self._open if self._backward_ran or self._last is None else self._last
         tokens = values.pop("tokens", None)
         if tokens is not None:
-            target.tokens.append(tokens)
+            _add(target.tokens, tokens)
         target.values.update(values)
 
     def set_scale(self, scale: Value | None, next_scale: Value | None) -> None:
@@ -117,25 +120,35 @@ class Loop:
         next_scale: Value | None = None,
         scale_was_set: bool = False,
     ) -> None:
-        """The update under way is over: hand it on and begin the next."""
-        self.edge.charge(sampled=bool(self._measured))
+        """The update under way is over: hand it on and begin the next, whatever fails in between."""
+        self.edge.charge(sampled=bool(self.sampling))
         self.hear_backward()
         update = self._open
-        update.step, update.at, update.periodic = self._step, self._clock(), self.periodic
+        update.step, update.at = self._step, self._clock()
         update.scale, update.next_scale, update.scale_was_set = scale, next_scale, scale_was_set
-        update.verdicts, update.measured, update.blind = verdicts, self._measured, self._blind
-        update.micro_batches = self._backward.close_window(self.optimizers)
-        self._add_facts(update.values, growth_tracker)
-        layout = self._backward.news()
-        if layout is not None:
-            self._recording.put_layout(layout)
-        self._begin_next(update)
-        self._recording.put(update)
+        update.verdicts = verdicts
+        self.sampling.close(update)
+        try:
+            self._add_facts(update.values, growth_tracker)
+            self._backward.close_window(self._consumed)
+            layout = self._backward.news()
+            if layout is not None:
+                self._recording.put_layout(layout)
+        finally:
+            self._begin_next(update)
+            self._recording.put(update)
 
     def finish(self) -> None:
         """Listen no more; the last update is complete."""
+        clip.ignore(self)
         self._backward.remove()
+        self._parameters.release()
         self._recording.finish(self._step - 1)
+
+    def _hear_gradient(self, task: int) -> None:
+        if self.on_gradient is not None:
+            self.on_gradient(task)
+        self.hear_backward()
 
     def _add_facts(self, values: dict[str, Value], growth_tracker: Value | None) -> None:
         now = time.perf_counter_ns()
@@ -144,19 +157,23 @@ class Loop:
         if self._closed_ns is not None:
             values["step_ms"] = (now - self._closed_ns) / 1e6
         self._closed_ns = now
-        rate = self.optimizers[0].param_groups[0].get("lr")
-        # Who logs a rate knows better: a schedule may be applied elsewhere.
-        if rate is not None and "learning_rate" not in values:
-            values["learning_rate"] = read_later(rate) if isinstance(rate, torch.Tensor) else float(rate)
+        self.note_rate(self.optimizers[0])
 
     def _begin_next(self, update: Update) -> None:
         self._last = update
         self._step += 1
-        self.periodic = self._step % self._every == 0
         self._open = Update(self._step, 0.0)
-        self._measured = []
-        self._blind = ""
+        self._consumed.clear()
         self._backward_ran = False
+
+
+def _add(tokens: list[Value], more: Value) -> None:
+    """Add up at once what is on the host: a loop whose updates never close logs for ever."""
+    last = tokens[-1] if tokens else None
+    if isinstance(last, float) and isinstance(more, float):
+        tokens[-1] = last + more
+    else:
+        tokens.append(more)
 
 
 def _names(optimizers: Sequence[torch.optim.Optimizer]) -> dict[int, str]:

@@ -1,40 +1,65 @@
-"""The optimizers, heard through their step hooks, where no enabled scaler says when an update is over.
+"""The optimizers, heard through their step hooks.
 
-With one optimizer an update is one step. With several an update is a round: it closes when all of them have
-stepped, or when one of them is about to step again (a discriminator that trains more often than its
-generator makes rounds of its own).
+Where no enabled scaler says when an update is over, the steps do. With one optimizer an update is one step.
+With several it is what steps between two backward passes: it closes when all of them have stepped, when one
+of them is about to step again, or at the first backward after a step. So a discriminator and a generator
+that take turns make updates of their own, and an optimizer that rests holds up nothing.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from scalescope.taps.backward import NO_TASK, graph_task
+from scalescope.taps.edge import eager
 from scalescope.taps.loop import Loop
+
+# What a step is called with, as torch hands it to a hook: positional (the optimizer first) and named.
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class OptimizerTap:
-    """One scope's ears on its optimizers."""
+    """One scope's ears on its optimizers, which close its updates."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._stepped: set[int] = set()
+        self._stepped_in = NO_TASK
         self._handles: list[RemovableHandle] = []
 
     def attach(self) -> None:
+        self._loop.on_gradient = self.hear_gradient
         for optimizer in self._loop.optimizers:
             self._handles.append(optimizer.register_step_pre_hook(_Before(self)))
-            self._handles.append(optimizer.register_step_post_hook(_After(self)))
+            self._handles.append(optimizer.register_step_post_hook(_After(self._loop, self.stepped)))
 
-    def stepping(self, optimizer: torch.optim.Optimizer) -> None:
+    def hear_gradient(self, task: int) -> None:
+        """The first gradient after a step is of the next update, unless the step ran inside this backward."""
+        if self._stepped and (task == NO_TASK or task != self._stepped_in):
+            self._close()
+
+    def stepping(self, optimizer: torch.optim.Optimizer, arguments: Arguments) -> Arguments | None:
+        """Before a step. The answer takes the place of its arguments: a closure that tells us when it ran."""
         if id(optimizer) in self._stepped:
             self._close()
         self._loop.hear_backward()
-        if self._loop.periodic:
-            self._loop.measure(optimizer)
+        if not self._loop.sampling.due(optimizer):
+            return None
+        changed = _with_closure(arguments, lambda closure: self._listening(optimizer, closure))
+        if changed is None:
+            self._loop.sampling.take(optimizer)
+        return changed
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepped.add(id(optimizer))
+        self._stepped_in = graph_task()
+        self._loop.consume(optimizer)
+        self._loop.note_rate(optimizer)
         if len(self._stepped) == len(self._loop.optimizers):
             self._close()
 
@@ -46,12 +71,46 @@ class OptimizerTap:
             handle.remove()
         self._handles.clear()
 
-    def call(self, moment: str, optimizer: torch.optim.Optimizer) -> None:
-        self._loop.edge.call(getattr(self, moment), optimizer)
+    def call(self, optimizer: torch.optim.Optimizer, arguments: Arguments) -> Arguments | None:
+        return self._loop.edge.call(self.stepping, optimizer, arguments)
+
+    def _listening(self, optimizer: torch.optim.Optimizer, closure: Callable[..., object]) -> Callable[..., object]:
+        """``closure``, whose gradients are measured when it has run first: where the update begins."""
+        ran = False
+
+        @functools.wraps(closure)
+        def run(*args: object, **kwargs: object) -> object:
+            nonlocal ran
+            result = closure(*args, **kwargs)
+            if not ran:
+                ran = True
+                self._loop.edge.call(self._loop.sampling.take, optimizer)
+            return result
+
+        return run
 
     def _close(self) -> None:
         self._stepped.clear()
         self._loop.close()
+
+
+class StepTap:
+    """Ears on steps alone, where the scaler closes the updates: a step may be taken without it."""
+
+    def __init__(self, loop: Loop, stepped: Callable[[torch.optim.Optimizer], None]) -> None:
+        self._loop = loop
+        self._stepped = stepped
+        self._handles: list[RemovableHandle] = []
+
+    def attach(self) -> None:
+        for optimizer in self._loop.optimizers:
+            if has_hooks(optimizer):
+                self._handles.append(optimizer.register_step_post_hook(_After(self._loop, self._stepped)))
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
 
 
 class _Before:
@@ -62,15 +121,37 @@ class _Before:
     def __init__(self, tap: OptimizerTap) -> None:
         self._tap = tap
 
-    def __call__(self, optimizer: torch.optim.Optimizer, *_step: object) -> None:
-        self._tap.call("stepping", optimizer)
+    @eager
+    def __call__(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Arguments | None:
+        return self._tap.call(optimizer, (args, kwargs))
 
 
 class _After:
-    __slots__ = ("_tap",)
+    __slots__ = ("_loop", "_stepped")
 
-    def __init__(self, tap: OptimizerTap) -> None:
-        self._tap = tap
+    def __init__(self, loop: Loop, stepped: Callable[[torch.optim.Optimizer], None]) -> None:
+        self._loop = loop
+        self._stepped = stepped
 
+    @eager
     def __call__(self, optimizer: torch.optim.Optimizer, *_step: object) -> None:
-        self._tap.call("stepped", optimizer)
+        self._loop.edge.call(self._stepped, optimizer)
+
+
+def has_hooks(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether its steps can be heard. A wrapper that only looks like an optimizer may have no hooks."""
+    return hasattr(optimizer, "_optimizer_step_post_hooks")
+
+
+def _with_closure(
+    arguments: Arguments, change: Callable[[Callable[..., object]], Callable[..., object]]
+) -> Arguments | None:
+    """The arguments of a step with its closure changed; None if it was given none."""
+    args, kwargs = arguments
+    if callable(kwargs.get("closure")):
+        return args, {**kwargs, "closure": change(kwargs["closure"])}
+    if len(args) > 1 and callable(args[1]):
+        return (args[0], change(args[1]), *args[2:]), kwargs
+    return None

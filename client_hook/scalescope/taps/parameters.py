@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -22,21 +21,19 @@ _INNER_WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_m
 _OWN_FORMAT = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
 
 
-class Known(NamedTuple):
-    """The place of a parameter; the reference tells it from a later one at the same address."""
-
-    reference: weakref.ref[torch.Tensor]
-    place: int
-
-
 class Parameters:
-    """The parameters that a scope watches. Indexes are given once and never change."""
+    """The parameters that a scope watches. Indexes are given once and never change.
+
+    The tensors are held until :meth:`release`: torch refuses to swap one that has weak references, as loading
+    and converting a model do under ``torch.__future__.set_swap_module_params_on_conversion``.
+    """
 
     def __init__(self, models: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._models = [weakref.ref(model) for model in models]
         self._entries: list[Parameter] = []
-        self._known: dict[int, Known] = {}
-        self.tensors: list[weakref.ref[torch.Tensor]] = []
+        self._places: dict[int, int] = {}
+        self._modules: dict[str, int] = {}
+        self.tensors: list[torch.Tensor] = []
         for name, tensor in self._named():
             if tensor.requires_grad:
                 self._enter(name, tensor)
@@ -47,13 +44,33 @@ class Parameters:
 
     def index(self, tensor: torch.Tensor) -> int | None:
         """Its index; None for a parameter that has none yet."""
-        known = self._known.get(id(tensor))
-        return known.place if known is not None and known.reference() is tensor else None
+        return self._places.get(id(tensor))
+
+    def owners(self, optimizers: Sequence[torch.optim.Optimizer]) -> dict[int, int]:
+        """Index -> the number of the first optimizer that holds it."""
+        found: dict[int, int] = {}
+        for number, optimizer in enumerate(optimizers):
+            for group in optimizer.param_groups:
+                for tensor in group["params"]:
+                    index = self.index(tensor)
+                    if index is not None:
+                        found.setdefault(index, number)
+        return found
+
+    def release(self) -> None:
+        """Hold the tensors no longer. Their indexes are gone, their names stay."""
+        self.tensors.clear()
+        self._places.clear()
 
     @property
     def compiled(self) -> bool:
         """Whether a model, or a module in it, is compiled by now. One compiled from outside does not tell."""
         return any(_is_compiled(model) for reference in self._models if (model := reference()) is not None)
+
+    @property
+    def sharded(self) -> bool:
+        """Whether some parameter is spread over ranks, as a DTensor."""
+        return any(hasattr(tensor, "to_local") for tensor in self.tensors)
 
     def extend(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         """Enter what the optimizers hold and the layout lacks: unfrozen later, added, or of no watched model."""
@@ -64,14 +81,15 @@ class Parameters:
                     if tensor.requires_grad and self.index(tensor) is None:
                         self._enter(names.get(id(tensor), f"optimizer{number}.{group}.{place}"), tensor)
 
+    def module(self, index: int) -> int:
+        """The number of its module, in forward order: the index of the first parameter of the same module."""
+        return self._modules[self._entries[index].module]
+
     def set_format(self, index: int, compute_format: str) -> None:
         entry = self._entries[index]
         self._entries[index] = Parameter(
             entry.name, entry.module, entry.shape, entry.dtype, entry.numel, compute_format
         )
-
-    def compute_format(self, index: int) -> str | None:
-        return self._entries[index].compute_format
 
     def layout(self, order: Order, backward: Sequence[int]) -> Layout:
         """The record of what is known now."""
@@ -91,8 +109,9 @@ class Parameters:
         shown = name[-_MAX_NAME:]
         module = shown.rpartition(".")[0]
         dtype = str(tensor.dtype).removeprefix("torch.")
-        self._known[id(tensor)] = Known(weakref.ref(tensor), len(self._entries))
-        self.tensors.append(weakref.ref(tensor))
+        self._modules.setdefault(module, len(self._entries))
+        self._places[id(tensor)] = len(self._entries)
+        self.tensors.append(tensor)
         self._entries.append(Parameter(shown, module, list(tensor.shape), dtype, tensor.numel(), own))
 
 

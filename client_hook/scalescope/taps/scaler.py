@@ -14,17 +14,20 @@ from __future__ import annotations
 import copyreg
 import weakref
 from collections.abc import Mapping
-from typing import Any, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 import torch
 from torch.amp import GradScaler
 
 from scalescope.readback import Value, at_hand, read_later
 from scalescope.taps.loop import Loop
+from scalescope.taps.optimizer import has_hooks
 from scalescope.updates import OptimizerVerdict
 
 # What was found for one optimizer: a tensor for each device, above 0 for "skip".
 Found = Mapping[torch.device, torch.Tensor]
+# What a user's own scaler takes beyond torch's, and what it answers: passed on as it is.
+Given = Any
 
 _ON_DEVICE = "the optimizer decides on the device whether to skip, and the host learns of it too late to look"
 _CHANGED = "gradients may have been changed, by clipping for example, between unscale_() and step()"
@@ -36,7 +39,9 @@ class ScalerTap:
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
-        self._found: list[tuple[str, Found]] = []
+        # Optimizer's id -> the optimizer and what was found for it; and whose step was taken.
+        self._found: dict[int, tuple[torch.optim.Optimizer, Found]] = {}
+        self._stepped: set[int] = set()
         self._stepping: torch.optim.Optimizer | None = None
         self._pending: tuple[Value | None, tuple[Value, ...]] | None = None
         self._before: tuple[Value | None, Value | None, list[OptimizerVerdict]] = (None, None, [])
@@ -44,15 +49,18 @@ class ScalerTap:
     def unscaling(self, optimizer: torch.optim.Optimizer) -> None:
         """Gradients are complete and still scaled."""
         self.loop.hear_backward()
-        if self._has_its_turn(optimizer):
-            self.loop.measure(optimizer)
+        self.loop.consume(optimizer)
+        self.loop.note_rate(optimizer)
+        if self.loop.sampling.due(optimizer):
+            self.loop.sampling.take(optimizer)
 
     def unscaled(
         self, scaler: GradScaler, optimizer: torch.optim.Optimizer, inverse: torch.Tensor | None, found: Found
     ) -> None:
         """Gradients were checked, and multiplied by ``inverse`` (1 when a fused optimizer unscales itself)."""
-        self._found.append((self.loop.name(optimizer), found))
-        if self._has_its_turn(optimizer):
+        self._found[id(optimizer)] = (optimizer, found)
+        self.loop.sampling.unscaled(optimizer)
+        if self.loop.sampling.measured(optimizer):
             return
         values = [tensor.item() if tensor.is_cpu else None for tensor in found.values()]
         if None not in values:
@@ -60,9 +68,9 @@ class ScalerTap:
                 left_scaled = inverse is not None and inverse.item() == 1.0
                 self._look(optimizer, 1.0 if left_scaled else _scale(scaler))
         elif getattr(optimizer, "_step_supports_amp_scaling", False):
-            self.loop.cannot_see(_ON_DEVICE)
+            self.loop.sampling.cannot_see(_ON_DEVICE)
         elif self._stepping is not optimizer:
-            self.loop.cannot_see(_CHANGED)
+            self.loop.sampling.cannot_see(_CHANGED)
         else:
             self._pending = (_scale(scaler), tuple(read_later(tensor) for tensor in found.values()))
 
@@ -75,18 +83,22 @@ class ScalerTap:
         if pending is not None and any((at_hand(value) or 0.0) > 0 for value in pending[1]):
             self._look(optimizer, pending[0])
 
+    def note_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """A step came to its end, whoever asked for it. Of a step that is skipped, only a fused one does."""
+        self._stepped.add(id(optimizer))
+
     def updating(self, scaler: GradScaler) -> None:
         """Before ``update``, which adds into the verdicts and changes the scale in place."""
-        verdicts = [
-            OptimizerVerdict(name, [read_later(tensor) for tensor in found.values()]) for name, found in self._found
-        ]
+        self._before = (None, None, [])
+        verdicts = [self._verdict(optimizer, found) for optimizer, found in self._found.values()]
         tracker = getattr(scaler, "_growth_tracker", None)
         self._before = (_scale(scaler), None if tracker is None else read_later(tracker), verdicts)
 
     def updated(self, scaler: GradScaler, was_set: bool) -> None:
         """After ``update``. One that only sets the scale, with no gradient looked at, attempts nothing."""
         scale, tracker, verdicts = self._before
-        self._found = []
+        self._found = {}
+        self._stepped.clear()
         if was_set and not verdicts:
             self.loop.set_scale(scale, _scale(scaler))
             return
@@ -94,16 +106,18 @@ class ScalerTap:
             verdicts=verdicts, scale=scale, growth_tracker=tracker, next_scale=_scale(scaler), scale_was_set=was_set
         )
 
-    def _has_its_turn(self, optimizer: torch.optim.Optimizer) -> bool:
-        return self.loop.periodic and self.loop.watches(optimizer)
+    def _verdict(self, optimizer: torch.optim.Optimizer, found: Found) -> OptimizerVerdict:
+        # Where steps are not heard, it is taken that there was one.
+        stepped = id(optimizer) in self._stepped or not self.loop.watches(optimizer) or not has_hooks(optimizer)
+        return OptimizerVerdict(self.loop.name(optimizer), [read_later(tensor) for tensor in found.values()], stepped)
 
     def _look(self, optimizer: torch.optim.Optimizer, scale: Value | None) -> None:
         """Measure a skipped step: its gradients, times the scale that they were divided by."""
         factor = None if scale is None else at_hand(scale)
         if factor is None:
-            self.loop.cannot_see(_NO_SCALE)
+            self.loop.sampling.cannot_see(_NO_SCALE)
         else:
-            self.loop.measure(optimizer, factor=factor)
+            self.loop.sampling.look(optimizer, factor)
 
 
 def _scale(scaler: GradScaler) -> Value | None:
@@ -114,7 +128,7 @@ def _scale(scaler: GradScaler) -> Value | None:
 class Tapped(GradScaler):
     """What the classes of watched scalers have in common. It comes before the scaler's own class."""
 
-    def step(self, optimizer: torch.optim.Optimizer, *args: object, **kwargs: object) -> float | None:
+    def step(self, optimizer: torch.optim.Optimizer, *args: Given, **kwargs: Given) -> Given:
         scale = getattr(self, "_scale", None)
         if scale is None or scale.is_cpu:
             # On the host everything is known once the gradients were checked.
@@ -124,10 +138,13 @@ class Tapped(GradScaler):
         _tell(self, "stepped", optimizer)
         return result
 
-    def update(self, new_scale: float | torch.Tensor | None = None) -> None:
+    # A user's own scaler may take more, and may answer.
+    def update(self, *args: Given, **kwargs: Given) -> Given:
+        new_scale = args[0] if args else kwargs.get("new_scale")
         _tell(self, "updating", self)
-        super().update(new_scale)
+        result = super().update(*args, **kwargs)
         _tell(self, "updated", self, new_scale is not None)
+        return result
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         tapped = type(self)
@@ -148,14 +165,10 @@ class TappedUnscaling(Tapped):
     """Hears the gradients at ``_unscale_grads_``."""
 
     def _unscale_grads_(
-        self,
-        optimizer: torch.optim.Optimizer,
-        inv_scale: torch.Tensor,
-        found_inf: torch.Tensor,
-        allow_fp16: bool = True,
-    ) -> dict[torch.device, torch.Tensor]:
+        self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, *args: Given, **kwargs: Given
+    ) -> Given:
         _tell(self, "unscaling", optimizer)
-        found = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
+        found = super()._unscale_grads_(optimizer, inv_scale, *args, **kwargs)
         _tell(self, "unscaled", self, optimizer, inv_scale, found)
         return found
 
@@ -166,33 +179,44 @@ class TappedCalls(Tapped):
     A step that unscales inside is heard before it; its verdict is read after it, when the update is known.
     """
 
-    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+    def unscale_(self, optimizer: torch.optim.Optimizer, *args: Given, **kwargs: Given) -> Given:
         _tell(self, "unscaling", optimizer)
-        super().unscale_(optimizer)
+        result = super().unscale_(optimizer, *args, **kwargs)
         states = getattr(self, "_per_optimizer_states", {})
         found = states.get(id(optimizer), {}).get("found_inf_per_device", {})
         _tell(self, "unscaled", self, optimizer, None, found)
+        return result
 
 
-_TAPS: weakref.WeakKeyDictionary[object, tuple[ScalerTap, ...]] = weakref.WeakKeyDictionary()
+class Listened(NamedTuple):
+    """A scaler and who listens to it; the reference tells it from a later one at the same address."""
+
+    scaler: weakref.ref[GradScaler]
+    taps: tuple[ScalerTap, ...]
+
+
+# By id: a user's own scaler may have no hash.
+_LISTENED: dict[int, Listened] = {}
 _CLASSES: dict[type[GradScaler], type[Tapped]] = {}
 
 
 def tap_scaler(scaler: GradScaler, tap: ScalerTap) -> None:
-    """Let ``tap`` hear ``scaler``. Several may; the class is swapped once."""
-    if not isinstance(scaler, Tapped):
-        _become(scaler, _tapped_class(type(scaler)))
-    _TAPS[scaler] = (*_TAPS.get(scaler, ()), tap)
+    """Let ``tap`` hear ``scaler``. Several may; the class is swapped once. Where it fails nothing is changed."""
+    _listen(scaler, (*_taps(scaler), tap))
+    try:
+        if not isinstance(scaler, Tapped):
+            _become(scaler, _tapped_class(type(scaler)))
+    except BaseException:
+        untap_scaler(scaler, tap)
+        raise
 
 
 def untap_scaler(scaler: GradScaler, tap: ScalerTap) -> None:
     """Take ``tap`` off; with the last one the scaler is of its own class again."""
-    left = tuple(other for other in _TAPS.get(scaler, ()) if other is not tap)
-    if left:
-        _TAPS[scaler] = left
-        return
-    _TAPS.pop(scaler, None)
-    _become(scaler, own_class(scaler))
+    left = tuple(other for other in _taps(scaler) if other is not tap)
+    _listen(scaler, left)
+    if not left and isinstance(scaler, Tapped):
+        _become(scaler, own_class(scaler))
 
 
 def own_class(scaler: GradScaler) -> type[GradScaler]:
@@ -213,6 +237,25 @@ def _become(scaler: GradScaler, other: type[GradScaler]) -> None:
     scaler.__class__ = other
 
 
+def _taps(scaler: object) -> tuple[ScalerTap, ...]:
+    listened = _LISTENED.get(id(scaler))
+    return listened.taps if listened is not None and listened.scaler() is scaler else ()
+
+
+def _listen(scaler: GradScaler, taps: tuple[ScalerTap, ...]) -> None:
+    key = id(scaler)
+    if taps:
+        _LISTENED[key] = Listened(weakref.ref(scaler, lambda _: _forget(key)), taps)
+    else:
+        _LISTENED.pop(key, None)
+
+
+def _forget(key: int) -> None:
+    """The scaler is gone; another one may have come to its address before we heard of it."""
+    if key in _LISTENED and _LISTENED[key].scaler() is None:
+        del _LISTENED[key]
+
+
 def _tell(scaler: object, moment: str, *args: object) -> None:
-    for tap in _TAPS.get(scaler, ()):
+    for tap in _taps(scaler):
         tap.loop.edge.call(getattr(tap, moment), *args)

@@ -12,7 +12,7 @@ from torch.amp import GradScaler
 from scalescope.errors import SettingError
 from scalescope.taps.edge import Edge
 from scalescope.taps.loop import Loop, Recording
-from scalescope.taps.optimizer import OptimizerTap
+from scalescope.taps.optimizer import OptimizerTap, StepTap
 from scalescope.taps.parameters import Parameters
 from scalescope.taps.scaler import ScalerTap, tap_scaler, untap_scaler
 
@@ -55,12 +55,13 @@ class TrainingTap:
         self._scaler = training.scaler
         self._scaler_tap = ScalerTap(self._loop)
         self._optimizer_tap = OptimizerTap(self._loop)
+        self._step_tap = StepTap(self._loop, self._scaler_tap.note_step)
         self._attached = True
-        if training.scaler is not None:
-            tap_scaler(training.scaler, self._scaler_tap)
-        else:
-            self._optimizer_tap.attach()
-        self._loop.start()
+        try:
+            self._attach()
+        except BaseException:
+            self.remove()
+            raise
 
     @property
     def refused(self) -> int:
@@ -76,9 +77,18 @@ class TrainingTap:
             self._attached = False
             self._edge.call(self._remove)
 
+    def _attach(self) -> None:
+        if self._scaler is not None:
+            tap_scaler(self._scaler, self._scaler_tap)
+            self._step_tap.attach()
+        else:
+            self._optimizer_tap.attach()
+        self._loop.start()
+
     def _remove(self) -> None:
         if self._scaler is not None:
             untap_scaler(self._scaler, self._scaler_tap)
+        self._step_tap.remove()
         self._optimizer_tap.remove()
         self._loop.finish()
 

@@ -1,0 +1,233 @@
+"""What only a backward pass tells: the order of the gradients, their formats, and that it ran.
+
+Every parameter gets a hook, which goes once its gradient was seen and its format is known. After the first
+updates two parameters of each optimizer keep theirs, the first and the last to get a gradient, and count the
+backward passes, so that an ordinary update costs the same whatever the number of parameters. When both fall
+silent (their layers were frozen) all are listened to again.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Collection, Sequence
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from scalescope.taps.edge import Edge, eager
+from scalescope.taps.formats import Formats
+from scalescope.taps.gradients import local
+from scalescope.taps.order import BackwardOrder, is_eager
+from scalescope.taps.parameters import Parameters
+from scalescope.taps.passes import Passes
+from scalescope.wire import Layout, Order
+
+# How often all parameters are listened to again to give late ones a place: each time costs as the first update.
+_RELISTENINGS = 32
+NO_TASK = -1
+
+
+def _outside() -> int:
+    return NO_TASK
+
+
+# The number of the backward that is running in this thread; NO_TASK outside of one, or where torch tells none.
+graph_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", _outside)  # noqa: SLF001 - detected
+
+
+class BackwardWatch:
+    """Listens to the parameters' gradients. ``heard`` is called, with the backward's number, at each of them."""
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        optimizers: Sequence[torch.optim.Optimizer],
+        edge: Edge,
+        heard: Callable[[int], None],
+    ) -> None:
+        self._parameters = parameters
+        self._optimizers = optimizers
+        self._edge = edge
+        self._heard = heard
+        self._handles: dict[int, RemovableHandle] = {}
+        self._owners: dict[int, int] = {}
+        self._sentinels: dict[int, tuple[int, ...]] = {}
+        self._gradients: dict[int | None, int] = {}
+        self._passes = Passes()
+        self._order = BackwardOrder()
+        self._formats = Formats(parameters)
+        self._armed = 0
+        # Whether every parameter has its hook, so that what is heard is the whole order.
+        self._whole = True
+        self._relistenings = _RELISTENINGS
+        self._closed_in = NO_TASK
+        self._latest: tuple[int, int | None] = (NO_TASK, None)
+        self._windows = 0
+        self._news = self._grown = False
+
+    def arm(self) -> None:
+        """Hook the parameters that were entered since the last call."""
+        for index in range(self._armed, len(self._parameters)):
+            self._hook(index)
+        self._owners = self._parameters.owners(self._optimizers)
+        # The layout that is sent at the start has the first ones already.
+        self._grown = self._grown or 0 < self._armed < len(self._parameters)
+        self._armed = len(self._parameters)
+
+    def passes(self, number: int) -> int | None:
+        """How many backward passes are in the gradients of an optimizer; None where not known."""
+        of = self._sentinels.get(number)
+        return self._passes.count(of if of is not None else self._owned(number, self._passes.heard()))
+
+    def gradients(self, number: int) -> int:
+        """How many gradients of an optimizer were heard so far: it grows with every backward pass."""
+        return self._gradients.get(number, 0)
+
+    def close_window(self, consumed: Collection[int]) -> None:
+        """An update closed, in which the gradients of the optimizers ``consumed`` were used up."""
+        self._windows += 1
+        self._closed_in = graph_task()
+        heard = self._passes.heard()
+        for number in consumed:
+            if self._is_silent(number):
+                self._listen_again(number)
+        for index in heard:
+            if self._owners.get(index) in consumed or index not in self._owners:
+                self._passes.forget(index)
+        # Once only the sentinels are left there is nothing to settle.
+        if self._formats or len(self._handles) > 2 * len(self._sentinels):
+            self._settle(heard)
+
+    def news(self) -> Layout | None:
+        """The layout if more is known than the last one said.
+
+        New parameters are told at once, since a sample may refer to them; a trickle of formats at 1, 2, 4, 8
+        and 16 windows.
+        """
+        trickles = self._formats and self._windows & (self._windows - 1)
+        if not (self._grown or (self._news and not trickles)):
+            return None
+        self._grown = self._news = False
+        return self.layout()
+
+    def layout(self) -> Layout:
+        """What is known now.
+
+        A compiled graph or a sharded group delivers gradients in an order of its own, so there the reverse of
+        the forward order stands in for the order that was seen.
+        """
+        backward = self._order.indexes
+        order: Order = "observed" if backward else "unknown"
+        suspect = self._parameters.sharded or _anything_compiled()
+        delivered = suspect and not is_eager([self._parameters.module(index) for index in backward])
+        if self._parameters.compiled or delivered:
+            order, backward = "forward", list(reversed(range(len(self._parameters))))
+        return self._parameters.layout(order, backward)
+
+    def remove(self) -> None:
+        for index in list(self._handles):
+            self._unhook(index)
+
+    def hear(self, index: int, tensor: torch.Tensor) -> None:
+        """A gradient was accumulated."""
+        self._edge.call(self._note, index, tensor)
+
+    def _note(self, index: int, tensor: torch.Tensor) -> None:
+        task = graph_task()
+        # An optimizer that steps inside the backward closes the update there: what follows is no new one.
+        if task == self._closed_in != NO_TASK:
+            return
+        owner = self._owners.get(index)
+        # The second sentinel of a backward has no more to say than its count.
+        if task == NO_TASK or (task, owner) != self._latest:
+            self._latest = (task, owner)
+            self._heard(task)
+            self._closed_in = NO_TASK
+            self._gradients[owner] = self._gradients.get(owner, 0) + 1
+        gradient = tensor.grad
+        if gradient is not None:
+            gradient = local(gradient)
+        count = self._passes.hear(index, gradient)
+        # What was placed long ago tells nothing new, unless all are listened to.
+        if self._whole or index not in self._order or index in self._formats:
+            self._learn(index, tensor, task, gradient if count == 1 else None)
+
+    def _learn(self, index: int, tensor: torch.Tensor, task: int, gradient: torch.Tensor | None) -> None:
+        """``gradient``: that of a single micro-batch."""
+        if index not in self._order:
+            self._news = True
+            self._formats.seek(index, tensor)
+        self._order.hear(index, task, whole=self._whole)
+        if gradient is not None:
+            self._formats.look(index, gradient)
+
+    def _settle(self, heard: Sequence[int]) -> None:
+        news = [self._formats.settle(), self._order.close_window()]
+        self._news = self._news or any(news)
+        for number in {self._owners[index] for index in heard if index in self._owners}:
+            if number not in self._sentinels:
+                owned = self._owned(number, heard)
+                self._sentinels[number] = tuple(dict.fromkeys((owned[0], owned[-1])))
+        if self._order.unplaced and self._relistenings and not self._order.contradicted:
+            self._listen_to_all()
+            return
+        kept = {index for sentinels in self._sentinels.values() for index in sentinels}
+        for index in heard:
+            if index not in kept and index not in self._formats:
+                self._unhook(index)
+
+    def _listen_to_all(self) -> None:
+        """For one more window: a parameter was heard when others had no hook any more."""
+        self._relistenings -= 1
+        for index in range(self._armed):
+            self._hook(index)
+        self._whole = True
+
+    def _listen_again(self, number: int) -> None:
+        del self._sentinels[number]
+        for index in self._owned(number, range(self._armed)):
+            self._hook(index)
+
+    def _is_silent(self, number: int) -> bool:
+        sentinels = self._sentinels.get(number)
+        return sentinels is not None and not (sentinels[0] in self._passes or sentinels[-1] in self._passes)
+
+    def _owned(self, number: int, indexes: Sequence[int]) -> list[int]:
+        return [index for index in indexes if self._owners.get(index) == number]
+
+    def _hook(self, index: int) -> None:
+        # Always anew: converting a model may have swapped what is behind a parameter, and with it the hook.
+        self._unhook(index)
+        tensor = self._parameters.tensors[index]
+        if tensor.is_leaf and tensor.requires_grad:
+            self._handles[index] = tensor.register_post_accumulate_grad_hook(_Hook(self, index))
+
+    def _unhook(self, index: int) -> None:
+        handle = self._handles.pop(index, None)
+        if handle is not None:
+            handle.remove()
+            self._whole = False
+
+
+class _Hook:
+    """What hangs on a parameter. Copies and pickles of a model do not carry it."""
+
+    __slots__ = ("_index", "_watch")
+
+    def __init__(self, watch: BackwardWatch, index: int) -> None:
+        # Weak: the collector does not see what a tensor's hooks hold, so a cycle through one lives for ever.
+        self._watch = weakref.ref(watch)
+        self._index = index
+
+    @eager
+    def __call__(self, tensor: torch.Tensor) -> None:
+        watch = self._watch()
+        if watch is not None:
+            watch.hear(self._index, tensor)
+
+
+def _anything_compiled() -> bool:
+    """Whether this process has compiled a function: it may be one around a watched model, which does not tell."""
+    dynamo = sys.modules.get("torch._dynamo.convert_frame")
+    return bool(getattr(dynamo, "FRAME_COUNTER", 0))

@@ -1,0 +1,150 @@
+"""Which gradients of the update under way are measured, and when: before anything has changed them.
+
+Each optimizer has its turn when ``every`` updates have passed since its last one, so that of several on one
+scaler none is left out. A measurement counts for one step of one optimizer: when that optimizer is measured
+again before the update closes, after a step that failed for example, the later one replaces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from scalescope.taps.backward import BackwardWatch
+from scalescope.taps.gradients import has_gradient, measure_gradients, unknown_parameters
+from scalescope.taps.parameters import Parameters
+from scalescope.updates import Measured, Update
+
+_CLIPPED = "the gradients were clipped before they were unscaled, which spreads a non-finite one over all"
+_STRANGER = "the optimizer that overflowed is not watched"
+
+
+class Part(NamedTuple):
+    """What was measured of one optimizer, after how many of its gradients had come."""
+
+    measured: list[Measured]
+    micro_batches: int | None
+    gradients: int
+    before_clipping: bool
+
+
+class Sampling:
+    """Measures, and remembers for one update. Optimizers go by their number."""
+
+    def __init__(
+        self,
+        optimizers: Sequence[torch.optim.Optimizer],
+        parameters: Parameters,
+        backward: BackwardWatch,
+        *,
+        every: int,
+    ) -> None:
+        self._optimizers = optimizers
+        self._numbers = {id(optimizer): number for number, optimizer in enumerate(optimizers)}
+        self._parameters = parameters
+        self._backward = backward
+        self._every = every
+        self._step = 0
+        self._turns: dict[int, int] = {}
+        self._parts: dict[int, Part] = {}
+        self._unscaled: set[int] = set()
+        self._clips: set[int] = set()
+        self._blind = ""
+
+    def number(self, optimizer: torch.optim.Optimizer) -> int | None:
+        """The place of a watched optimizer."""
+        return self._numbers.get(id(optimizer))
+
+    def due(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether it is to be measured because its turn has come."""
+        number = self._numbers.get(id(optimizer))
+        return number is not None and self._due(number)
+
+    def measured(self, optimizer: torch.optim.Optimizer) -> bool:
+        return self._numbers.get(id(optimizer)) in self._parts
+
+    def take(self, optimizer: torch.optim.Optimizer) -> None:
+        """Its turn: measure its gradients as they stand, unless they were measured before they were clipped."""
+        number = self._numbers[id(optimizer)]
+        part = self._parts.get(number)
+        fresh = part is not None and part.before_clipping and part.gradients == self._backward.gradients(number)
+        if not fresh:
+            self._measure(number)
+        self._turns[number] = self._step
+
+    def unscaled(self, optimizer: torch.optim.Optimizer) -> None:
+        """From here on its gradients are in other units: a clipping measures them no more."""
+        number = self._numbers.get(id(optimizer))
+        if number is not None:
+            self._unscaled.add(number)
+
+    def clipping(self, gradients: Sequence[torch.Tensor]) -> None:
+        """These are about to be clipped, and some may be those of an optimizer whose turn it is."""
+        self._clips.add(id(gradients[0]))
+        waiting = [number for number in range(len(self._optimizers)) if self._due(number) and not self._fresh(number)]
+        if waiting:
+            identities = {id(gradient) for gradient in gradients}
+            for number in waiting:
+                if has_gradient(self._optimizers[number], identities):
+                    self._measure(number, before_clipping=True)
+                    self._turns[number] = self._step
+
+    def look(self, optimizer: torch.optim.Optimizer, factor: float) -> None:
+        """It was skipped: measure its gradients, times ``factor``, so that the culprit can be named."""
+        number = self._numbers.get(id(optimizer))
+        if number is None:
+            self.cannot_see(_STRANGER)
+        elif has_gradient(optimizer, self._clips):
+            self.cannot_see(_CLIPPED)
+        else:
+            self._measure(number, factor=factor)
+
+    def cannot_see(self, reason: str) -> None:
+        """The culprit of this update, should it be skipped, cannot be named."""
+        self._blind = reason
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def close(self, update: Update) -> None:
+        """Give what was measured to ``update``, and begin the next."""
+        update.blind = self._blind
+        self._step += 1
+        self._unscaled.clear()
+        self._clips.clear()
+        self._blind = ""
+        if self._parts:
+            self._hand_over(update)
+
+    def _hand_over(self, update: Update) -> None:
+        parts = list(self._parts.values())
+        update.measured = [measured for part in parts for measured in part.measured]
+        update.periodic = any(self._turns.get(number) == update.step for number in self._parts)
+        counts = {part.micro_batches for part in parts}
+        update.micro_batches = counts.pop() if len(counts) == 1 else None
+        self._parts = {}
+
+    def _due(self, number: int) -> bool:
+        last = self._turns.get(number)
+        return last is None or last == self._step or self._step - last >= self._every
+
+    def _fresh(self, number: int) -> bool:
+        part = self._parts.get(number)
+        same = part is not None and part.gradients == self._backward.gradients(number)
+        return same or number in self._unscaled
+
+    def _measure(self, number: int, *, factor: float = 1.0, before_clipping: bool = False) -> None:
+        optimizer = self._optimizers[number]
+        if unknown_parameters(optimizer, self._parameters):
+            self._parameters.extend(self._optimizers)
+            self._backward.arm()
+        self._parts.pop(number, None)
+        known = {index for part in self._parts.values() for measured in part.measured for index in measured.indexes}
+        self._parts[number] = Part(
+            measure_gradients(optimizer, self._parameters, factor=factor, known=known),
+            self._backward.passes(number),
+            self._backward.gradients(number),
+            before_clipping,
+        )
