@@ -48,10 +48,6 @@ def evaluate(name: MeasureName, parts: Sequence[Part], formats: Sequence[FloatFo
     return _MEASURES[name](parts, formats)
 
 
-def measure_names() -> tuple[MeasureName, ...]:
-    return tuple(_MEASURES)
-
-
 def _zero_share(parts: Sequence[Part], _: Sequence[FloatFormat | None]) -> Values:
     return _share(parts, lambda table: table.zero, lambda table: table.numel)
 
