@@ -125,7 +125,7 @@ function seen(entries) {
 
 async function loadRun() {
   const found = await fetchJson(runPath(page.run)).catch(() => null);
-  if (!found) return;
+  if (!found || page.held) return;
   run = /** @type {import("./facts.js").Run} */ (found);
   page.learn(run);
   setText(byId("name"), run.name);
@@ -147,7 +147,7 @@ async function loadFindings(state) {
   findingsShown = state;
   findingsAt = performance.now();
   const answer = await fetchJson(runPath(page.run, "/findings")).catch(() => null);
-  if (!answer) {
+  if (!answer || page.held) {
     findingsShown = "unknown";
     return;
   }

@@ -6,14 +6,10 @@
  *
  * @typedef {object} Reader what the reader does with a plot
  * @property {(range: [number, number] | null) => void} onZoom the updates zoomed to; null: all again
- * @property {() => void} onHold a drag begins
- * @property {() => void} onRelease
  * @property {(row: number) => void} [onPick] a click on a heat map's row
  */
 
 const CONFIG = { displayModeBar: false, responsive: true, doubleClick: false, showTips: false };
-// Plotly decides between a click and the end of a drag a moment after the pointer is up.
-const SETTLE_MS = 60;
 
 /**
  * Draw `figure` into `target`, or bring it up to date in place.
@@ -89,16 +85,6 @@ function listen(plot, reader) {
   });
   plot.addEventListener("pointerleave", () => {
     pointer = null;
-  });
-  plot.addEventListener("pointerdown", () => {
-    reader.onHold();
-    const release = () => {
-      removeEventListener("pointerup", release);
-      removeEventListener("pointercancel", release);
-      setTimeout(reader.onRelease, SETTLE_MS);
-    };
-    addEventListener("pointerup", release);
-    addEventListener("pointercancel", release);
   });
   plot.on("plotly_relayout", (event) => {
     const from = event["xaxis.range[0]"];

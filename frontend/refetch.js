@@ -39,7 +39,7 @@ export class Refetch {
     this.#step();
   }
 
-  /** The reader is dragging: nothing may be redrawn. */
+  /** The reader drags or clicks: nothing may be redrawn. */
   hold() {
     this.#held = true;
   }

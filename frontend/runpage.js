@@ -16,6 +16,7 @@ import { AnswerError, root } from "./fetching.js";
 import { clock } from "./format.js";
 import { watchLive } from "./live.js";
 import { liveness } from "./liveness.js";
+import { watchPointer } from "./pressed.js";
 import { Refetch } from "./refetch.js";
 import { currentTheme, startTheme } from "./theme.js";
 import { readView, writeView, zoomed } from "./view.js";
@@ -45,6 +46,10 @@ export class RunPage {
   }
 
   start() {
+    watchPointer(
+      () => this.#refetch.hold(),
+      () => this.#refetch.release(),
+    );
     startTheme(byId("theme"), () => this.ask());
     PHONE.addEventListener("change", () => this.ask());
     this.#follow.addEventListener("click", () => (this.view.range ? this.zoom(null) : this.#hold()));
@@ -75,6 +80,11 @@ export class RunPage {
     return Date.now() / 1000 + this.#clockAhead;
   }
 
+  /** Whether the reader presses the pointer: nothing may be made anew. */
+  get held() {
+    return this.#refetch.held;
+  }
+
   /** Fetch and draw again what is in view. */
   ask() {
     this.#refetch.ask();
@@ -85,8 +95,6 @@ export class RunPage {
     return {
       /** @param {[number, number] | null} range */
       onZoom: (range) => this.zoom(range && zoomed(range)),
-      onHold: () => this.#refetch.hold(),
-      onRelease: () => this.#refetch.release(),
     };
   }
 
@@ -140,23 +148,25 @@ export class RunPage {
   }
 
   async #fetch() {
+    // The reader may choose another range before this one is drawn.
+    const { range } = this.view;
     const { step, draw } = await this.#parts.load();
-    return () => this.#draw(step, draw);
+    const last = range ? Math.min(step ?? -1, range[1] - 1) : step;
+    return () => this.#draw(last, draw);
   }
 
   /**
-   * @param {number | null} step
+   * @param {number | null} last the newest update in what is drawn
    * @param {() => Promise<void>} draw
    */
-  async #draw(step, draw) {
+  async #draw(last, draw) {
     if (this.#refetch.held) {
-      // The reader began to drag meanwhile: keep the picture still and fetch again afterwards.
+      // The pointer was pressed meanwhile: keep the picture still and fetch again afterwards.
       this.#refetch.ask();
       return;
     }
     await draw();
     this.#problem = null;
-    const last = this.view.range ? Math.min(step ?? -1, this.view.range[1] - 1) : step;
     if (last !== null && last >= 0) document.documentElement.dataset.drawnStep = String(last);
     this.#showLive();
   }

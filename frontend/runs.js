@@ -5,6 +5,7 @@ import { AnswerError, fetchJson, root } from "./fetching.js";
 import { clock } from "./format.js";
 import { watchLive } from "./live.js";
 import { liveness } from "./liveness.js";
+import { watchPointer } from "./pressed.js";
 import { Refetch } from "./refetch.js";
 import { filtered, readFilter, writeFilter } from "./runlist.js";
 import { firstSteps, runTable } from "./runtable.js";
@@ -25,7 +26,7 @@ let connection = "connecting";
 let lostAt = null;
 let clockAhead = 0;
 let problem = "";
-const worst = new WorstFindings(showRuns);
+const worst = new WorstFindings(() => (refetch.held ? refetch.ask() : showRuns()));
 
 const filter = readFilter(location.search);
 text.value = filter.text;
@@ -43,6 +44,10 @@ for (const input of [text, state, project]) input.addEventListener("input", chan
 byId("filter").addEventListener("submit", (event) => event.preventDefault());
 addEventListener("keydown", key);
 startTheme(byId("theme"), () => undefined);
+watchPointer(
+  () => refetch.hold(),
+  () => refetch.release(),
+);
 refetch.ask();
 setInterval(showLive, 1000);
 watchLive(root, null, {
@@ -62,6 +67,10 @@ watchLive(root, null, {
 async function load() {
   const answer = await fetchJson("/api/runs?limit=200");
   return async () => {
+    if (refetch.held) {
+      refetch.ask();
+      return;
+    }
     runs = answer.items;
     more = answer.next !== null;
     problem = "";

@@ -161,6 +161,22 @@ def test_nothing_is_redrawn_while_the_reader_drags(served: Served, page: Page) -
         drawn(page, 79)
 
 
+def test_a_click_that_meets_news_still_opens_the_run(served: Served, page: Page) -> None:
+    with served.trainer(hello()) as trainer, page.expect_websocket() as live:
+        deliver(trainer)
+        page.goto(served.url)
+        link = page.get_by_role("link", name="a run")
+        link.hover()
+        page.mouse.down()
+        with live.value.expect_event("framereceived", lambda frame: '"step":79' in str(frame)):
+            deliver(trainer, 60, 20)
+        # A page that drew under the pointer would have had the same answer before this one.
+        page.evaluate("fetch('/api/runs').then(answer => answer.text())")
+        assert link.evaluate("link => link.isConnected")
+        page.mouse.up()
+        drawn(page, 79)
+
+
 def test_names_of_a_trainer_stay_text_wherever_they_are_shown(served: Served, page: Page) -> None:
     hostile = Parameter(HOSTILE, HOSTILE, [4], "float32", 16, "fp16")
     plain = Parameter("plain", "block", [4], "float32", 16, "fp16")
