@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from scalescope.taps.edge import Edge
+import torch
+from scalescope.taps.edge import Edge, eager
+from torch._dynamo.testing import CompileCounter
 
 
 def test_a_result_passes() -> None:
@@ -55,3 +57,39 @@ def test_failures_cost_too() -> None:
     edge.call(int, "seven")
     edge.charge(sampled=False)
     assert (edge.cost(sampled=False).last_us or 0) > 0
+
+
+class Seen:
+    """Torch's own word, at each call, on whether it was traced."""
+
+    def __init__(self) -> None:
+        self.traced: list[bool] = []
+
+    @eager
+    def __call__(self, tensor: torch.Tensor) -> None:
+        self._note(tensor)
+
+    def _note(self, tensor: torch.Tensor) -> None:
+        self.traced.append(torch.compiler.is_compiling())
+        tensor.detach().sin().sum()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore::UserWarning:torch")
+def test_what_is_eager_is_never_traced_by_a_compiled_caller_nor_from_within_one() -> None:
+    seen, graphs = Seen(), CompileCounter()
+    weight = torch.ones(3, requires_grad=True)
+    weight.register_post_accumulate_grad_hook(seen)
+
+    @torch.compile(backend=graphs)
+    def step(batch: torch.Tensor) -> torch.Tensor:
+        batch = batch.cos()
+        seen(batch)
+        (batch * weight).sum().backward()
+        return batch + 1
+
+    for _ in range(3):
+        step(torch.ones(3))
+    assert seen.traced == [False] * 6
+    # The caller's own arithmetic and nothing of ours: cos, then mul and sum, then add.
+    assert graphs.op_count == 4
+    torch.compiler.reset()

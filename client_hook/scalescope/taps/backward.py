@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -48,7 +48,7 @@ class BackwardWatch:
     ) -> None:
         self._parameters = parameters
         self._optimizers = optimizers
-        self._edge = edge
+        self.edge = edge
         self._heard = heard
         self._handles: dict[int, RemovableHandle] = {}
         self._owners: dict[int, int] = {}
@@ -58,6 +58,8 @@ class BackwardWatch:
         self._order = BackwardOrder()
         self._formats = Formats(parameters)
         self._armed = 0
+        # What has its place and its format, from which there is nothing more to learn but that it is heard.
+        self._learnt: set[int] = set()
         # Whether every parameter has its hook, so that what is heard is the whole order.
         self._whole = True
         self._relistenings = _RELISTENINGS
@@ -78,7 +80,7 @@ class BackwardWatch:
     def passes(self, number: int) -> int | None:
         """How many backward passes are in the gradients of an optimizer; None where not known."""
         of = self._sentinels.get(number)
-        return self._passes.count(of if of is not None else self._owned(number, self._passes.heard()))
+        return self._passes.count(of if of is not None else self._owned(number, self._passes.heard))
 
     def gradients(self, number: int) -> int:
         """How many gradients of an optimizer were heard so far: it grows with every backward pass."""
@@ -88,15 +90,16 @@ class BackwardWatch:
         """An update closed, in which the gradients of the optimizers ``consumed`` were used up."""
         self._windows += 1
         self._closed_in = graph_task()
-        heard = self._passes.heard()
+        heard = list(self._passes.heard)
         for number in consumed:
             if self._is_silent(number):
                 self._listen_again(number)
         for index in heard:
-            if self._owners.get(index) in consumed or index not in self._owners:
-                self._passes.forget(index)
+            owner = self._owners.get(index)
+            if owner is None or owner in consumed:
+                del self._passes.heard[index]
         # Once only the sentinels are left there is nothing to settle.
-        if self._formats or len(self._handles) > 2 * len(self._sentinels):
+        if self._formats.sought or len(self._handles) > 2 * len(self._sentinels):
             self._settle(heard)
 
     def news(self) -> Layout | None:
@@ -105,8 +108,9 @@ class BackwardWatch:
         New parameters are told at once, since a sample may refer to them; a trickle of formats at 1, 2, 4, 8
         and 16 windows.
         """
-        trickles = self._formats and self._windows & (self._windows - 1)
-        if not (self._grown or (self._news and not trickles)):
+        if not (self._grown or self._news):
+            return None
+        if not self._grown and self._formats.sought and self._windows & (self._windows - 1):
             return None
         self._grown = self._news = False
         return self.layout()
@@ -129,11 +133,8 @@ class BackwardWatch:
         for index in list(self._handles):
             self._unhook(index)
 
-    def hear(self, index: int, tensor: torch.Tensor) -> None:
+    def note(self, index: int, tensor: torch.Tensor) -> None:
         """A gradient was accumulated."""
-        self._edge.call(self._note, index, tensor)
-
-    def _note(self, index: int, tensor: torch.Tensor) -> None:
         task = graph_task()
         # An optimizer that steps inside the backward closes the update there: what follows is no new one.
         if task == self._closed_in != NO_TASK:
@@ -149,8 +150,7 @@ class BackwardWatch:
         if gradient is not None:
             gradient = local(gradient)
         count = self._passes.hear(index, gradient)
-        # What was placed long ago tells nothing new, unless all are listened to.
-        if self._whole or index not in self._order or index in self._formats:
+        if self._whole or index not in self._learnt:
             self._learn(index, tensor, task, gradient if count == 1 else None)
 
     def _learn(self, index: int, tensor: torch.Tensor, task: int, gradient: torch.Tensor | None) -> None:
@@ -165,6 +165,7 @@ class BackwardWatch:
     def _settle(self, heard: Sequence[int]) -> None:
         news = [self._formats.settle(), self._order.close_window()]
         self._news = self._news or any(news)
+        self._learnt.update(index for index in heard if index not in self._formats.sought)
         for number in {self._owners[index] for index in heard if index in self._owners}:
             if number not in self._sentinels:
                 owned = self._owned(number, heard)
@@ -174,7 +175,7 @@ class BackwardWatch:
             return
         kept = {index for sentinels in self._sentinels.values() for index in sentinels}
         for index in heard:
-            if index not in kept and index not in self._formats:
+            if index not in kept and index not in self._formats.sought:
                 self._unhook(index)
 
     def _listen_to_all(self) -> None:
@@ -191,9 +192,9 @@ class BackwardWatch:
 
     def _is_silent(self, number: int) -> bool:
         sentinels = self._sentinels.get(number)
-        return sentinels is not None and not (sentinels[0] in self._passes or sentinels[-1] in self._passes)
+        return sentinels is not None and self._passes.heard.keys().isdisjoint(sentinels)
 
-    def _owned(self, number: int, indexes: Sequence[int]) -> list[int]:
+    def _owned(self, number: int, indexes: Iterable[int]) -> list[int]:
         return [index for index in indexes if self._owners.get(index) == number]
 
     def _hook(self, index: int) -> None:
@@ -224,7 +225,7 @@ class _Hook:
     def __call__(self, tensor: torch.Tensor) -> None:
         watch = self._watch()
         if watch is not None:
-            watch.hear(self._index, tensor)
+            watch.edge.call(watch.note, self._index, tensor)
 
 
 def _anything_compiled() -> bool:

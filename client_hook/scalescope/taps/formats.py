@@ -16,25 +16,19 @@ class Formats:
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
-        self._attempts: dict[int, int] = {}
+        # Index -> how often it was looked at, of those whose format is still sought.
+        self.sought: dict[int, int] = {}
         self._checks: dict[int, GridCheck] = {}
-
-    def __contains__(self, index: int) -> bool:
-        """Whether its format is still looked for."""
-        return index in self._attempts
-
-    def __bool__(self) -> bool:
-        return bool(self._attempts)
 
     def seek(self, index: int, tensor: torch.Tensor) -> None:
         """The first gradient of a parameter came. Only in fp32 does the dtype not tell the format."""
         if tensor.dtype == torch.float32:
-            self._attempts[index] = 0
+            self.sought[index] = 0
 
     def look(self, index: int, gradient: torch.Tensor) -> None:
         """A gradient (its local shard) of a single micro-batch: of two, the sum leaves the grid of either."""
-        if index in self._attempts and index not in self._checks:
-            self._attempts[index] += 1
+        if index in self.sought and index not in self._checks:
+            self.sought[index] += 1
             self._checks[index] = check_grid(gradient)
 
     def settle(self) -> bool:
@@ -45,6 +39,6 @@ class Formats:
             if verdict is not None:
                 self._parameters.set_format(index, verdict)
                 news = True
-            if verdict is not None or self._attempts[index] >= _ATTEMPTS:
-                del self._attempts[index]
+            if verdict is not None or self.sought[index] >= _ATTEMPTS:
+                del self.sought[index]
         return news
