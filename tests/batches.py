@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import MIN_EXPONENT, Histograms
 from scalescope.packing import pack
+from scalescope.rows import column
 from scalescope.wire import (
     PROTOCOL,
     Bye,
@@ -24,7 +25,6 @@ from scalescope.wire import (
     SampleReason,
     ScalerSettings,
     Steps,
-    column,
 )
 from scalescope_server.store.records import Batch
 

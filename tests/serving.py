@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from scalescope.numerics.exponents import Histograms
 from scalescope.packing import pack
+from scalescope.rows import column
 from scalescope.wire import (
     PROTOCOL,
     Ack,
@@ -29,7 +30,6 @@ from scalescope.wire import (
     Sample,
     ScalerSettings,
     Steps,
-    column,
     decode_from_server,
     encode,
 )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from scalescope import wire
 from scalescope.recorder import Recorder
+from scalescope.rows import column_arrays
 from scalescope.taps.edge import Edge
 from scalescope.taps.training import Training, TrainingTap
 from torch import nn
@@ -168,7 +169,7 @@ def columns(records: Sequence[wire.Record]) -> dict[str, dict[int, float]]:
     for record in records:
         if isinstance(record, wire.Steps):
             for name, packed in record.columns.items():
-                rows, values = wire.column_arrays(packed, record.count)
+                rows, values = column_arrays(packed, record.count)
                 found.setdefault(name, {}).update(zip((rows + record.first).tolist(), values.tolist(), strict=True))
     return found
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from scalescope.wire import Event, Hello, Layout, Record, Steps, column
+from scalescope.rows import column
+from scalescope.wire import Event, Hello, Layout, Record, Steps
 from scalescope_server.findings.catalogue import Case, remember
 from scalescope_server.judge import PASS_ROWS, Judge, judge_once
 from scalescope_server.store.engine import Store, open_store

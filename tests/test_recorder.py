@@ -74,7 +74,7 @@ def test_consecutive_finished_updates_become_one_batch() -> None:
 
 def test_the_events_and_the_sample_of_a_step_come_before_its_row() -> None:
     recorder = Recorder()
-    recorder.put_layout(LAYOUT)
+    recorder.put_known(LAYOUT)
     recorder.put(update(0, sampled=True))
     recorder.put(update(1, skipped=True))
     assert kinds(recorder.drain()) == ["layout", "sample", "skip", "backoff", "sample"]
@@ -84,7 +84,7 @@ def test_the_events_and_the_sample_of_a_step_come_before_its_row() -> None:
 
 def test_every_record_is_one_the_server_reads() -> None:
     recorder = Recorder()
-    recorder.put_layout(LAYOUT)
+    recorder.put_known(LAYOUT)
     recorder.put(update(0, skipped=True))
     recorder.finish(0)
     for record in recorder.drain():
@@ -146,7 +146,7 @@ def test_progress_is_the_last_closed_update() -> None:
 
 def test_too_many_samples_drop_the_oldest_periodic_ones_and_keep_the_skips() -> None:
     recorder = Recorder(max_sample_bytes=4 * ROW_BYTES)
-    recorder.put_layout(LAYOUT)
+    recorder.put_known(LAYOUT)
     recorder.put(update(0, skipped=True))
     for step in range(1, 5):
         recorder.put(update(step, sampled=True))
@@ -162,7 +162,7 @@ def test_too_many_samples_drop_the_oldest_periodic_ones_and_keep_the_skips() -> 
 
 def test_a_skip_whose_sample_was_dropped_is_still_told() -> None:
     recorder = Recorder(max_sample_bytes=2 * ROW_BYTES)
-    recorder.put_layout(LAYOUT)
+    recorder.put_known(LAYOUT)
     for step in range(2):
         recorder.put(update(step, skipped=True))
     told = events(recorder.drain(), "skip")
@@ -173,7 +173,7 @@ def test_a_skip_whose_sample_was_dropped_is_still_told() -> None:
 
 def test_too_many_updates_drop_the_oldest_rows_and_leave_a_gap() -> None:
     recorder = Recorder(max_updates=3)
-    recorder.put_layout(LAYOUT)
+    recorder.put_known(LAYOUT)
     for step in range(5):
         recorder.put(update(step, sampled=step == 0))
     recorder.finish(4)
@@ -201,7 +201,7 @@ def test_updates_that_nobody_drains_take_bounded_memory() -> None:
 
 def test_a_skip_and_a_growth_outlive_the_rows_around_them() -> None:
     recorder = Recorder(max_updates=16)
-    recorder.put_layout(LAYOUT)
+    recorder.put_known(LAYOUT)
     grown = update(1)
     grown.next_scale = 16.0
     recorder.put(grown)
@@ -218,7 +218,7 @@ def test_news_is_told_when_something_became_drainable() -> None:
     recorder = Recorder()
     told: list[list[str]] = []
     recorder.on_news = lambda: told.append(kinds(recorder.drain()))
-    recorder.put_layout(LAYOUT)
+    recorder.put_known(LAYOUT)
     recorder.put(update(0))
     recorder.finish(0)
     recorder.finish(0)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from scalescope.wire import Layout, Sample, indexes
+from scalescope.rows import indexes
+from scalescope.wire import Layout, Sample
 from torch import distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard

@@ -10,8 +10,8 @@ import torch
 from scalescope.numerics.exponents import Histograms
 from scalescope.numerics.measure import measure
 from scalescope.packing import unpack
+from scalescope.rows import indexes
 from scalescope.taps.scaler import TappedCalls
-from scalescope.wire import indexes
 from torch import distributed as dist
 from torch import nn
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scalescope.events import events_of
 from scalescope.numerics.measure import measure
-from scalescope.updates import Measured, OptimizerVerdict, Update, events_of, sample_of, steps_of, table_of
-from scalescope.wire import Layout, Parameter, column_arrays, indexes, times
+from scalescope.rows import column_arrays, indexes, times
+from scalescope.updates import Measured, OptimizerVerdict, Update, sample_of, steps_of, table_of
+from scalescope.wire import Layout, Parameter
 
 
 def layout(names: list[str], backward: list[int]) -> Layout:

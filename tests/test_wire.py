@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scalescope.numerics.exponents import Histograms
 from scalescope.packing import pack
+from scalescope.rows import column, column_arrays, indexes, times
 from scalescope.wire import (
     MAX_FRAME_BYTES,
     PROTOCOL,
@@ -30,13 +31,9 @@ from scalescope.wire import (
     Steps,
     Welcome,
     WireError,
-    column,
-    column_arrays,
     decode_from_server,
     decode_from_trainer,
     encode,
-    indexes,
-    times,
 )
 
 HELLO = Hello(
@@ -211,5 +208,5 @@ def test_a_sample_names_its_parameters_or_means_all() -> None:
 
 @pytest.mark.parametrize("chosen", [[1, 2], [1, 1, 2], [-1, 0, 1]])
 def test_a_sample_whose_parameters_do_not_match_its_rows_is_refused(chosen: list[int]) -> None:
-    with pytest.raises(WireError, match="expected 3 different parameter indexes"):
+    with pytest.raises(WireError, match="expected 3 different indexes"):
         indexes(msgspec.structs.replace(SAMPLE, parameters=np.array(chosen, "<i4").tobytes()))

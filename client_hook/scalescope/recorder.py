@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 
 from scalescope.readback import at_hand
 from scalescope.telling import Teller
-from scalescope.updates import Measured, ScaleSet, Update
-from scalescope.wire import Layout, Record
+from scalescope.updates import Known, Measured, ScaleSet, Update
+from scalescope.wire import Record
 
 # The link empties this within milliseconds; it fills only where its thread is starved.
 MAX_UPDATES = 16_384
@@ -34,7 +34,7 @@ class Recorder:
         self._max_updates = max_updates
         self._max_sample_bytes = max_sample_bytes
         self._lock = threading.Lock()
-        self._waiting: deque[Layout | ScaleSet | Update] = deque()
+        self._waiting: deque[Known | ScaleSet | Update] = deque()
         self._periodic: deque[Update] = deque()
         self._sample_bytes = 0
         self._dropped = 0
@@ -52,9 +52,10 @@ class Recorder:
         """The last closed update and when it closed, seconds since the epoch; None before the first."""
         return self._progress
 
-    def put_layout(self, layout: Layout) -> None:
+    def put_known(self, record: Known) -> None:
+        """Take a record that is whole already."""
         with self._lock:
-            self._waiting.append(layout)
+            self._waiting.append(record)
         self._tell()
 
     def put_scale_set(self, change: ScaleSet) -> None:
@@ -66,14 +67,14 @@ class Recorder:
         """Take a closed update."""
         with self._lock:
             self._waiting.append(update)
-            if update.measured:
+            if _is_sampled(update):
                 self._sample_bytes += update.sample_bytes
                 if update.periodic:
                     self._periodic.append(update)
             if self._sample_bytes > self._max_sample_bytes or len(self._waiting) > self._max_updates:
                 self._make_room()
         self._progress = (update.step, update.at)
-        if update.measured:
+        if _is_sampled(update):
             self._tell()
 
     def finish(self, step: int) -> None:
@@ -100,13 +101,13 @@ class Recorder:
     def _make_room(self) -> None:
         while self._sample_bytes > self._max_sample_bytes:
             oldest = self._periodic[0] if self._periodic else None
-            self._forget(oldest or next(u for u in self._waiting if isinstance(u, Update) and u.measured))
+            self._forget(oldest or next(u for u in self._waiting if isinstance(u, Update) and _is_sampled(u)))
         if len(self._waiting) > self._max_updates:
             self._drop_rows(max(self._max_updates // _PART_THAT_GOES, 1))
 
     def _drop_rows(self, count: int) -> None:
         # The oldest, not the newest: a page wants to know where training is. What happened outlives what did not.
-        movable = [item for item in self._waiting if not isinstance(item, Layout)]
+        movable = [item for item in self._waiting if not isinstance(item, Known)]
         gone = [item for item in movable if isinstance(item, Update) and _is_plain(item)][:count] or movable[:count]
         for item in gone:
             if isinstance(item, Update):
@@ -116,8 +117,9 @@ class Recorder:
         self._dropped += len(gone)
 
     def _forget(self, update: Update) -> None:
-        if update.measured:
+        if _is_sampled(update):
             self._forget_sample(update)
+            update.extras = ()
             update.measured, update.blind = (), "the sample was dropped: the trainer could not hand it over in time"
             self._dropped += 1
 
@@ -127,12 +129,12 @@ class Recorder:
         if self._periodic and self._periodic[0] is update:
             self._periodic.popleft()
 
-    def _next(self) -> tuple[Layout | ScaleSet | Update, Sequence[Measured]] | None:
+    def _next(self) -> tuple[Known | ScaleSet | Update, Sequence[Measured]] | None:
         """The oldest waiting item with its measurements, once its numbers are here; nothing overtakes it."""
         with self._lock:
             while self._waiting:
                 head = self._waiting[0]
-                ready = isinstance(head, Layout) or self._teller.is_ready(head.ready)
+                ready = isinstance(head, Known) or self._teller.is_ready(head.ready)
                 if ready is False:
                     return None
                 self._waiting.popleft()
@@ -141,6 +143,10 @@ class Recorder:
                 if ready:
                     return head, head.measured if isinstance(head, Update) else ()
             return None
+
+
+def _is_sampled(update: Update) -> bool:
+    return bool(update.measured or update.extras)
 
 
 def _is_plain(update: Update) -> bool:

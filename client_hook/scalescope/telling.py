@@ -9,14 +9,14 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from scalescope.events import events_of, scale_set_event
 from scalescope.readback import number
 from scalescope.updates import (
+    Known,
     Measured,
     ScaleSet,
     Update,
-    events_of,
     sample_of,
-    scale_set_event,
     steps_of,
     table_of,
 )
@@ -51,17 +51,17 @@ class Teller:
             self._report(error)
             return None
 
-    def tell(self, item: Layout | ScaleSet | Update, measured: Sequence[Measured]) -> list[Record]:
+    def tell(self, item: Known | ScaleSet | Update, measured: Sequence[Measured]) -> list[Record]:
         """The records of ``item``, whose numbers are here. An update's row follows when it is finished."""
-        if isinstance(item, Layout):
-            self._layout = item
+        if isinstance(item, Known):
+            self._layout = item if isinstance(item, Layout) else self._layout
             return [item]
         if isinstance(item, ScaleSet):
             return self._guarded(self._tell_change, item)
         try:
             return self._guarded(self._tell_update, item, measured)
         finally:
-            item.measured = ()
+            item.measured = item.extras = ()
             self._rows.append(item)
             if len(self._rows) > self._max_rows:
                 self._rows.popleft()
@@ -88,6 +88,7 @@ class Teller:
         table = table_of(measured)
         records: list[Record] = [*events_of(update, before, self._layout, table)]
         records += [sample_of(update, table)] if measured else []
+        records += [record for extra in update.extras for record in extra.records(update)]
         self._scale = _arrived(update)
         return records
 

@@ -1,32 +1,34 @@
-"""One attempted update as the taps hand it over, and the records that tell it.
+"""One attempted update as the taps hand it over, and its sample and row.
 
 The taps fill an :class:`Update` in the training thread with what they have, some of it still on its way from
-a device. The records are made later, in the link's thread: everything here below the two types is a pure
-function of an update whose numbers have arrived.
+a device. The records are made later, in the link's thread, by pure functions of an update whose numbers have
+arrived: those below, and in ``events``.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scalescope.numerics.exponents import BINS, Histograms
 from scalescope.numerics.measure import Measurement
 from scalescope.packing import pack
 from scalescope.readback import Value, number, ready
-from scalescope.wire import Column, Event, EventKind, Layout, Sample, Steps, column
+from scalescope.rows import column
+from scalescope.wire import Column, Layout, Probe, Record, Sample, Setup, Steps, Window
 
 # One row of a measurement in memory: the counts and five numbers, eight bytes each.
 ROW_BYTES = (BINS + 5) * 8
-NOT_STEPPED = "not stepped"
-# wire.Text holds 16,384 characters; the rest of a skip's data needs less than the difference.
-_NONFINITE_CHARS = 14_000
+
+
+# Records that are whole when the taps hand them over.
+Known = Layout | Probe | Setup
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,30 @@ class OptimizerVerdict(NamedTuple):
         return not self.stepped or self.overflowed()
 
 
+class Extra(Protocol):
+    """Something else that was measured at an update, and becomes records of its own."""
+
+    @property
+    def nbytes(self) -> int:
+        """What it holds in memory, about."""
+
+    def ready(self) -> bool:
+        """Whether all of it is on the host. Asks, never waits."""
+
+    def records(self, update: Update) -> list[Record]:
+        """The records of it, sequences 0. Only when :meth:`ready`."""
+
+
+class Facts(Protocol):
+    """What was found of an update's window: how it was put together, scaled, clipped and stepped."""
+
+    def ready(self) -> bool:
+        """Whether all of it is on the host. Asks, never waits."""
+
+    def told(self) -> dict[str, object]:
+        """The facts by name, as JSON can hold them. Only when :meth:`ready`."""
+
+
 @dataclass(slots=True, eq=False)
 class Update:
     """One attempted update.
@@ -64,6 +90,8 @@ class Update:
         scale_was_set: the trainer set ``next_scale`` itself.
         verdicts: one for each optimizer that the scaler looked at; empty without a scaler.
         measured: the gradients that were measured, scaled; empty where nothing was.
+        extras: what else was measured.
+        facts: what its window was like; None where nothing listens for that.
         micro_batches: backward passes in the window; None where not known.
         blind: why the culprit of a skip cannot be named, where nothing was measured.
         values: the columns of its row. The user's values are added until the update is finished.
@@ -78,6 +106,8 @@ class Update:
     scale_was_set: bool = False
     verdicts: Sequence[OptimizerVerdict] = ()
     measured: Sequence[Measured] = ()
+    extras: Sequence[Extra] = ()
+    facts: Facts | None = None
     micro_batches: int | None = None
     blind: str = ""
     values: dict[str, Value] = field(default_factory=dict)
@@ -87,7 +117,8 @@ class Update:
         """Whether every number of it, those of a late log apart, is on the host."""
         numbers = [value for verdict in self.verdicts for value in verdict.found]
         numbers += [value for value in (self.scale, self.next_scale) if value is not None]
-        return all(map(ready, numbers)) and all(part.measurement.ready() for part in self.measured)
+        here = all(map(ready, numbers)) and all(part.measurement.ready() for part in self.measured)
+        return here and all(extra.ready() for extra in self.extras) and (self.facts is None or self.facts.ready())
 
     def row_ready(self) -> bool:
         """Whether its row can be told. Only for a finished update, to which nothing is added any more."""
@@ -99,7 +130,8 @@ class Update:
 
     @property
     def sample_bytes(self) -> int:
-        return ROW_BYTES * sum(len(part.indexes) for part in self.measured)
+        rows = sum(len(part.indexes) for part in self.measured)
+        return ROW_BYTES * rows + sum(extra.nbytes for extra in self.extras)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,37 +145,6 @@ class ScaleSet:
 
     def ready(self) -> bool:
         return all(ready(value) for value in (self.scale, self.next_scale) if value is not None)
-
-
-def events_of(update: Update, before: float | None, layout: Layout, table: Histograms) -> list[Event]:
-    """What happened at ``update``, in order.
-
-    Args:
-        before: the scale as the update before left it; None when that is not known.
-        layout: names and backward order of the parameters.
-        table: the rows of ``update.measured`` under one another.
-    """
-    if update.scale is None or update.next_scale is None:
-        return []
-    scale, after = number(update.scale), number(update.next_scale)
-    events = []
-    if before is not None and _differ(before, scale):
-        events.append(_scale_event("scale_set", update.step, update.at, before, scale))
-    if update.skipped:
-        data = {"scale": _json(scale), "next_scale": _json(after), **_blame(update, layout, table)}
-        events.append(_event("skip", update.step, update.at, data))
-    if _differ(scale, after):
-        kind: EventKind = "scale_set" if update.scale_was_set else "growth" if after > scale else "backoff"
-        events.append(_scale_event(kind, update.step, update.at, scale, after))
-    return events
-
-
-def scale_set_event(change: ScaleSet) -> list[Event]:
-    """The event of ``change``; none when it changed nothing."""
-    if change.scale is None or change.next_scale is None:
-        return []
-    scale, after = number(change.scale), number(change.next_scale)
-    return [_scale_event("scale_set", change.step, change.at, scale, after)] if _differ(scale, after) else []
 
 
 def sample_of(update: Update, table: Histograms) -> Sample:
@@ -160,7 +161,7 @@ def sample_of(update: Update, table: Histograms) -> Sample:
         reason="periodic" if update.periodic else "skip",
         scale=None if update.scale is None else number(update.scale),
         micro_batches=update.micro_batches,
-        parameters=np.asarray(_indexes(update), "<i4").tobytes(),
+        parameters=np.asarray(indexes_of(update), "<i4").tobytes(),
         table=pack(table),
     )
 
@@ -177,7 +178,21 @@ def steps_of(updates: Sequence[Update]) -> Steps:
     names = dict.fromkeys(name for row in rows for name in row)
     at = np.asarray([update.at for update in updates], "<f8")
     columns = {name: _column(name, rows) for name in names}
-    return Steps(sequence=0, first=updates[0].step, count=len(updates), at=at.tobytes(), columns=columns)
+    return Steps(
+        sequence=0,
+        first=updates[0].step,
+        count=len(updates),
+        at=at.tobytes(),
+        columns=columns,
+        windows=_windows(updates),
+    )
+
+
+def _windows(updates: Sequence[Update]) -> list[Window]:
+    """The facts of the updates, those of equal neighbours told once."""
+    told = [json.dumps({} if u.facts is None else u.facts.told(), allow_nan=False) for u in updates]
+    runs = [Window(len(list(alike)), data) for data, alike in itertools.groupby(told)]
+    return [] if all(run.data == "{}" for run in runs) else runs
 
 
 def _row(update: Update) -> dict[str, float]:
@@ -195,70 +210,5 @@ def _column(name: str, rows: Sequence[dict[str, float]]) -> Column:
     return column(np.asarray(present, "<u4"), np.asarray([rows[index][name] for index in present], "<f8"))
 
 
-def _blame(update: Update, layout: Layout, table: Histograms) -> dict[str, object]:
-    """Who overflowed: the first parameter in backward order with a non-finite gradient, and all counts."""
-    overflowed = [verdict.optimizer for verdict in update.verdicts if verdict.overflowed()]
-    if not overflowed:
-        idle = [verdict.optimizer for verdict in update.verdicts if not verdict.stepped]
-        return {
-            "parameter": None,
-            "reason": NOT_STEPPED,
-            "nonfinite": {},
-            "order": layout.order,
-            "optimizers": idle[:64],
-        }
-    counts: NDArray[np.int64] = table.nonfinite
-    place = {index: position for position, index in enumerate(layout.backward)}
-    indexes = _indexes(update)
-    rows = [int(row) for row in np.flatnonzero(counts)]
-    # What has no place comes after all that has.
-    rows.sort(key=lambda row: place.get(indexes[row], len(place) + len(layout.parameters) - indexes[row]))
-    named = [(layout.parameters[indexes[row]].name, int(counts[row])) for row in rows]
-    data = _culprit(update, named, ordered=all(indexes[row] in place for row in rows))
-    kept = _fitting(named)
-    data |= {"nonfinite": dict(kept), "order": layout.order}
-    if len(kept) < len(named):
-        data["left_out"] = len(named) - len(kept)
-    return data | {"optimizers": overflowed[:64]}
-
-
-def _culprit(update: Update, named: Sequence[tuple[str, int]], *, ordered: bool) -> dict[str, object]:
-    """The first of ``named``, or why it is not known: a wrong name is worse than none."""
-    if not named:
-        reason = update.blind or "no watched parameter of this rank had a non-finite gradient"
-        return {"parameter": None, "reason": reason}
-    if len(named) > 1 and not ordered:
-        return {"parameter": None, "reason": "the order in which their gradients are produced is not known"}
-    return {"parameter": named[0][0]}
-
-
-def _fitting(named: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    """The first of ``named`` that fit into an event: a skip that spread may name thousands."""
-    kept, chars = [], 0
-    for name, count in named:
-        chars += len(json.dumps(name)) + 24
-        if chars > _NONFINITE_CHARS:
-            break
-        kept.append((name, count))
-    return kept
-
-
-def _indexes(update: Update) -> list[int]:
+def indexes_of(update: Update) -> list[int]:
     return [index for part in update.measured for index in part.indexes]
-
-
-def _scale_event(kind: EventKind, step: int, at: float, scale: float, after: float) -> Event:
-    return _event(kind, step, at, {"scale": _json(scale), "next_scale": _json(after)})
-
-
-def _event(kind: EventKind, step: int, at: float, data: dict[str, object]) -> Event:
-    return Event(sequence=0, step=step, at=at, kind=kind, data=json.dumps(data, allow_nan=False))
-
-
-def _json(value: float) -> float | str:
-    """JSON has no NaN or Infinity: they are told as "nan", "inf", "-inf"."""
-    return value if math.isfinite(value) else str(value)
-
-
-def _differ(one: float, other: float) -> bool:
-    return one != other and not (math.isnan(one) and math.isnan(other))

@@ -10,12 +10,10 @@ so a message that breaks them is a :class:`WireError` before any room sees it.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
-import numpy as np
 from msgspec import Meta, Struct
-from numpy.typing import NDArray
 
 from scalescope.packing import PackedHistograms
 
@@ -30,7 +28,8 @@ Index = Annotated[int, Meta(ge=0, lt=2**31)]
 Order = Literal["observed", "forward", "unknown"]
 SampleKind = Literal["grad", "weight", "forward", "grad_output"]
 SampleReason = Literal["periodic", "skip", "request"]
-EventKind = Literal["skip", "growth", "backoff", "scale_set", "dropped"]
+Subject = Literal["parameter", "module"]
+EventKind = Literal["skip", "growth", "backoff", "scale_set", "nonfinite", "dropped"]
 ByeReason = Literal["finished", "crashed"]
 RefusalCode = Literal["protocol", "token", "malformed", "too_large", "unavailable", "superseded"]
 
@@ -89,18 +88,26 @@ class Parameter(Struct, array_like=True, frozen=True):
     compute_format: Name | None
 
 
-class Layout(Struct, tag="layout", frozen=True, kw_only=True):
-    """The segment's parameters in forward order. Sent first, and again when more is known of them.
+class Module(Struct, array_like=True, frozen=True):
+    """A watched module: its name in the model ("" is the model itself) and its class."""
 
-    A later layout keeps the order of the earlier one and may add parameters at its end, so an index names the
-    same parameter throughout a segment. ``backward`` lists indexes as their gradients are produced; ``order``
-    says how that is known: ``observed``, ``forward`` (the reverse of the module order) or ``unknown``.
+    name: Annotated[str, Meta(max_length=512)]
+    kind: Name
+
+
+class Layout(Struct, tag="layout", frozen=True, kw_only=True, omit_defaults=True):
+    """The segment's parameters and modules in forward order. Sent first, and again when more is known of them.
+
+    A later layout keeps the order of the earlier one and may add parameters and modules at the end, so an index
+    names the same one throughout a segment. ``backward`` lists parameters as their gradients are produced;
+    ``order`` says how that is known: ``observed``, ``forward`` (the reverse of the module order) or ``unknown``.
     """
 
     sequence: Count
     parameters: Annotated[list[Parameter], Meta(max_length=20_000)]
     order: Order
     backward: Annotated[list[Index], Meta(max_length=20_000)]
+    modules: Annotated[list[Module], Meta(max_length=20_000)] = []
 
 
 class Column(Struct, array_like=True, frozen=True):
@@ -110,12 +117,20 @@ class Column(Struct, array_like=True, frozen=True):
     values: bytes
 
 
-class Steps(Struct, tag="steps", frozen=True, kw_only=True):
+class Window(Struct, array_like=True, frozen=True):
+    """What was alike in ``count`` consecutive updates: the facts of each one's window, a JSON object."""
+
+    count: Annotated[int, Meta(ge=1, le=65_536)]
+    data: Text
+
+
+class Steps(Struct, tag="steps", frozen=True, kw_only=True, omit_defaults=True):
     """A batch of attempted updates, ``first`` to ``first + count - 1``, every one of them.
 
     Columns are named as the series are: scale, skipped, growth_tracker, loss, learning_rate, step_ms,
     tokens, and the user's own. A value that is not there is absent from its column; NaN means NaN.
-    ``at`` (float64, seconds since the epoch) is when each update closed.
+    ``at`` (float64, seconds since the epoch) is when each update closed. ``windows`` covers the batch from its
+    first update on, in order; what it leaves over has no facts.
     """
 
     sequence: Count
@@ -123,13 +138,15 @@ class Steps(Struct, tag="steps", frozen=True, kw_only=True):
     count: Annotated[int, Meta(ge=1, le=65_536)]
     at: bytes
     columns: Annotated[dict[Name, Column], Meta(max_length=1024)]
+    windows: Annotated[list[Window], Meta(max_length=65_536)] = []
 
 
 class Sample(Struct, tag="sample", frozen=True, kw_only=True):
     """Exponent histograms of one step, one row for each index in ``parameters`` (int32; empty: all).
 
-    Gradients are measured *as they stood, scaled* by ``scale`` (null without a scaler), accumulated over
-    ``micro_batches`` backward passes (null: not known), before clipping.
+    Of the kinds ``forward`` and ``grad_output`` the indexes are those of modules. Gradients are measured *as they
+    stood, scaled* by ``scale`` (null without a scaler), accumulated over ``micro_batches`` backward passes (null:
+    not known), before clipping.
     """
 
     sequence: Count
@@ -143,11 +160,58 @@ class Sample(Struct, tag="sample", frozen=True, kw_only=True):
     table: PackedHistograms
 
 
+class Tally(Struct, tag="tally", frozen=True, kw_only=True):
+    """Sums and maxima of one step, a row for each of the parameters or modules in ``indexes`` (int32; empty: all).
+
+    ``columns`` holds float64 values by a name of :mod:`scalescope.numerics.tallies`, which says what each counts;
+    NaN: not known. Values are as they stood, scaled by ``scale`` where they belong to a scaled backward.
+    """
+
+    sequence: Count
+    step: Count
+    at: float
+    subject: Subject
+    reason: SampleReason
+    scale: float | None
+    indexes: bytes
+    columns: Annotated[dict[Name, bytes], Meta(max_length=64)]
+
+
+class Probe(Struct, tag="probe", frozen=True, kw_only=True):
+    """A reference probe: one micro-batch in the training's own precision and in fp32, before update ``step``.
+
+    ``data`` is a JSON object: loss, reference_loss, scale, format, seconds, and what else is known of it. The
+    rows and columns are as in :class:`Tally`, of parameters, without the scale.
+    """
+
+    sequence: Count
+    step: Count
+    at: float
+    data: Text
+    indexes: bytes
+    columns: Annotated[dict[Name, bytes], Meta(max_length=64)]
+
+
+class Setup(Struct, tag="setup", frozen=True, kw_only=True):
+    """What holds of the training from ``step`` on, until the next one: a JSON object of named facts.
+
+    Autocast and compute formats, precision flags, optimizer state and its formats, memory, parameters without
+    a gradient. Sent when something of it has changed, whole.
+    """
+
+    sequence: Count
+    step: Count
+    at: float
+    data: Text
+
+
 class Event(Struct, tag="event", frozen=True, kw_only=True):
     """Something that happened at one update. ``data`` is a JSON object, its shape given by ``kind``.
 
     skip: scale, next_scale, parameter (first in backward order to be non-finite, or null with ``reason``),
     nonfinite ({parameter: count}), order, optimizers. growth, backoff, scale_set: scale, next_scale.
+    nonfinite: where the first non-finite value was seen: ``where`` (input, forward, loss, backward, buffer,
+    parameter), ``name`` of the module, buffer or parameter, ``count``, and ``also``: the first of the others.
     dropped: messages, and by kind how many the trainer dropped by policy.
     """
 
@@ -198,7 +262,7 @@ class Refused(Struct, tag="refused", frozen=True, kw_only=True):
     retry: bool
 
 
-Record = Layout | Steps | Sample | Event | Bye
+Record = Layout | Steps | Sample | Tally | Probe | Setup | Event | Bye
 FromTrainer = Hello | Record | Heartbeat
 FromServer = Welcome | Ack | Refused
 
@@ -221,48 +285,6 @@ def decode_from_trainer(frame: bytes) -> FromTrainer:
 def decode_from_server(frame: bytes) -> FromServer:
     """The message in ``frame``. Raises :class:`WireError` if it is none, or too large."""
     return _decoded(_from_server, frame)
-
-
-def column(rows: NDArray[np.integer], values: NDArray[np.floating]) -> Column:
-    """The column that holds ``values`` at ``rows`` (0 is the batch's first update)."""
-    return Column(np.ascontiguousarray(rows, "<u4").tobytes(), np.ascontiguousarray(values, "<f8").tobytes())
-
-
-def column_arrays(packed: Column, count: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """(rows int64, values float64) of a column over ``count`` updates.
-
-    Raises:
-        WireError: if the two differ in length or a row is outside the batch or out of order.
-    """
-    rows = _array(packed.rows, "<u4").astype(np.int64)
-    values = _array(packed.values, "<f8")
-    inside = rows.size == 0 or (rows[-1] < count and bool((np.diff(rows) > 0).all()))
-    if len(rows) != len(values) or not inside:
-        raise WireError(f"expected a column of rising rows below {count}, got {len(rows)} rows, {len(values)} values")
-    return rows, values
-
-
-def times(steps: Steps) -> NDArray[np.float64]:
-    """When each update of the batch closed, float64 [count]. Raises :class:`WireError` on another length."""
-    at = _array(steps.at, "<f8")
-    if len(at) != steps.count or not np.isfinite(at).all():
-        raise WireError(f"expected {steps.count} finite times, got {len(at)}")
-    return at
-
-
-def indexes(sample: Sample) -> NDArray[np.int64]:
-    """Row number -> parameter index, int64 [rows]. Raises :class:`WireError` if they do not match the table."""
-    rows = sample.table.rows
-    found = _array(sample.parameters, "<i4").astype(np.int64) if sample.parameters else np.arange(rows)
-    if len(found) != rows or (rows and (found.min() < 0 or len(np.unique(found)) != rows)):
-        raise WireError(f"expected {rows} different parameter indexes, got {len(found)}")
-    return found
-
-
-def _array(raw: bytes, dtype: str) -> NDArray[Any]:
-    if len(raw) % np.dtype(dtype).itemsize:
-        raise WireError(f"expected whole {dtype} values, got {len(raw)} bytes")
-    return np.frombuffer(raw, dtype)
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[Message], frame: bytes) -> Message:

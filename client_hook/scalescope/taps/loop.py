@@ -26,7 +26,7 @@ from scalescope.wire import Layout
 class Recording(Protocol):
     """What takes the closed updates: the recorder."""
 
-    def put_layout(self, layout: Layout) -> None: ...
+    def put_known(self, layout: Layout) -> None: ...
     def put_scale_set(self, change: ScaleSet) -> None: ...
     def put(self, update: Update) -> None: ...
     def finish(self, step: int) -> None: ...
@@ -65,7 +65,7 @@ class Loop:
 
     def start(self) -> None:
         """Say what is known of the parameters, and listen to their gradients."""
-        self._recording.put_layout(self._backward.layout())
+        self._recording.put_known(self._backward.layout())
         self._backward.arm()
         clip.listen(self)
 
@@ -133,7 +133,7 @@ class Loop:
             self._backward.close_window(self._consumed)
             layout = self._backward.news()
             if layout is not None:
-                self._recording.put_layout(layout)
+                self._recording.put_known(layout)
         finally:
             self._begin_next(update)
             self._recording.put(update)

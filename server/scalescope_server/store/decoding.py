@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import Histograms
 from scalescope.packing import PackedError, unpack
-from scalescope.wire import Bye, Event, Layout, Record, Sample, Steps, WireError, column_arrays, indexes, times
+from scalescope.rows import column_arrays, indexes, times
+from scalescope.wire import Bye, Event, Layout, Probe, Record, Sample, Setup, Steps, Tally, WireError
 
 from scalescope_server.store.derived import DERIVED
 from scalescope_server.store.errors import BadRecord
@@ -57,7 +58,7 @@ class Happening:
     data: dict[str, Any]
 
 
-Decoded = Layout | Updates | Measured | Happening | Bye
+Decoded = Layout | Updates | Measured | Happening | Tally | Probe | Setup | Bye
 
 
 def decode(record: Record) -> Decoded:
