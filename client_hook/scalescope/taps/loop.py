@@ -32,6 +32,16 @@ class Recording(Protocol):
     def finish(self, step: int) -> None: ...
 
 
+class Watcher(Protocol):
+    """Who else listens to a training, and adds what it found to each update."""
+
+    def closing(self, update: Update) -> None:
+        """``update`` closes: its verdicts, scales and measured gradients are in it."""
+
+    def remove(self) -> None:
+        """Listen no more."""
+
+
 class Loop:
     """Gathers one update after the other. Every method runs in the training thread, behind an edge."""
 
@@ -62,6 +72,7 @@ class Loop:
         self._last: Update | None = None
         self._closed_ns: int | None = None
         self._names = _names(self.optimizers)
+        self.watchers: list[Watcher] = []
 
     def start(self) -> None:
         """Say what is known of the parameters, and listen to their gradients."""
@@ -129,6 +140,8 @@ class Loop:
         update.verdicts = verdicts
         self.sampling.close(update)
         try:
+            for watcher in self.watchers:
+                self.edge.call(watcher.closing, update)
             self._add_facts(update.values, growth_tracker)
             self._backward.close_window(self._consumed)
             layout = self._backward.news()
@@ -141,6 +154,9 @@ class Loop:
     def finish(self) -> None:
         """Listen no more; the last update is complete."""
         clip.ignore(self)
+        for watcher in self.watchers:
+            self.edge.call(watcher.remove)
+        self.watchers.clear()
         self._backward.remove()
         self._parameters.release()
         self._recording.finish(self._step - 1)
