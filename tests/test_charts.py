@@ -11,9 +11,11 @@ from scalescope.numerics.exponents import MIN_EXPONENT, Histograms
 from scalescope.packing import pack
 from scalescope.wire import Layout, Parameter, Sample
 from scalescope_server.figures import reads
+from scalescope_server.figures.answers import NO_UPDATE
 from scalescope_server.figures.chart import Look
 from scalescope_server.figures.marks import MAX_MARKS
 from scalescope_server.figures.palette import DARK
+from scalescope_server.figures.scale import NO_SCALER
 from scalescope_server.store.records import RunId
 
 from tests.serving import Served, bye, hello, layout, sample, skip, steps
@@ -52,7 +54,7 @@ def test_one_answer_holds_every_chart_and_the_last_update(filled: Served) -> Non
     for chart in answer["charts"]:
         go.Figure(chart["figure"])
         assert chart["missing"] is None
-        assert chart["grain"] == "1 point = 1 update"
+        assert chart["grain"] in ("1 point = 1 update", "1 point = 1 sampled update")
 
 
 def test_only_the_charts_in_view_are_drawn(filled: Served) -> None:
@@ -167,7 +169,7 @@ def test_layers_are_in_forward_order(filled: Served, measure: str) -> None:
 def test_layers_are_filtered_by_a_part_of_their_name(filled: Served) -> None:
     answer = figures(filled, "/layers?measure=zero_share&match=BIAS")
     assert (answer["total"], [row["name"] for row in answer["rows"]]) == (1, ["block.bias"])
-    assert figures(filled, "/layers?match=none")["chart"]["missing"]
+    assert figures(filled, "/layers?match=none")["chart"]["missing"] == 'No layer has "none" in its name.'
 
 
 def test_a_layer_comes_with_the_readings_behind_its_figure(filled: Served) -> None:
@@ -204,9 +206,28 @@ def test_a_run_that_only_said_hello_has_charts_that_say_so(served: Served) -> No
         trainer.deliver(layout(0))
     answer = figures(served)
     assert answer["step"] is None
-    assert all(chart["missing"] for chart in answer["charts"])
-    assert figures(served, "/layers")["chart"]["missing"]
-    assert figures(served, "/layers/block.bias")["readings"] == []
+    assert [chart["missing"] for chart in answer["charts"]] == [NO_UPDATE]
+    layers = figures(served, "/layers")
+    assert layers["chart"]["missing"] == NO_UPDATE
+    assert [row["name"] for row in layers["rows"]] == ["block.weight", "block.bias"]
+    layer = figures(served, "/layers/block.bias")
+    assert (layer["chart"]["missing"], layer["readings"]) == (NO_UPDATE, [])
+
+
+def test_a_run_says_whether_it_has_no_scale_or_none_in_this_range(served: Served) -> None:
+    with served.trainer(hello(scaler=None)) as trainer:
+        trainer.deliver(layout(0), steps(1, 0, scale=[float("nan")]))
+    with served.trainer(hello("run-2")) as trainer:
+        trainer.deliver(layout(0), steps(1, 0, 4))
+    assert figures(served, "?chart=scale", "run-2")["charts"][0]["missing"] is None
+    assert figures(served, "?chart=scale")["charts"][0]["missing"] == NO_SCALER
+    ahead = figures(served, "?chart=scale&from=100", "run-2")["charts"][0]
+    assert ahead["missing"] == "No loss scale has been recorded in this range."
+
+
+def test_a_range_without_a_sample_says_how_often_there_is_one(filled: Served) -> None:
+    answer = figures(filled, "/layers?from=41&to=45")
+    assert "every 10 updates" in answer["chart"]["missing"]
 
 
 @pytest.mark.parametrize("rest", ["", "/layers", "/layers/a"])

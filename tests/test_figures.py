@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,7 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 from numpy.typing import NDArray
-from scalescope.numerics.exponents import MIN_EXPONENT, Histograms, flushed, headroom, overflowed
+from scalescope.numerics.exponents import flushed, headroom, overflowed
 from scalescope.numerics.formats import BF16, FP16
 from scalescope_server.figures.chart import Chart, Look, log2_axis, plain
 from scalescope_server.figures.grid import gridded
@@ -23,57 +22,12 @@ from scalescope_server.figures.palette import DARK, LIGHT, PALETTES, Palette
 from scalescope_server.figures.scale import scale_chart
 from scalescope_server.figures.series import PLANS, Line, Plan, plans_for, series_chart, skip_rate_chart
 from scalescope_server.figures.walls import compute_format, flush_wall, walls
-from scalescope_server.store.records import EventRow, ParameterRow, SampleBucket, Series
+
+from tests.figure_inputs import LOOK, event, parameter, sample, series, table
 
 FRONTEND = Path(__file__).parents[1] / "frontend"
 GOLDEN = Path(__file__).parent / "js" / "whatif.json"
-LOOK = Look(DARK)
 HOSTILE = '<img src=x onerror="alert(1)"><a href="javascript:alert(1)">x</a>'
-
-
-def series(values: Sequence[float], *, first: int = 0, bucket: int = 1) -> Series:
-    """One value in each bucket, exact."""
-    given = np.asarray(values, np.float64)
-    finite = np.isfinite(given)
-    clean = np.where(finite, given, np.nan)
-    step = first + bucket * np.arange(len(given), dtype=np.int64)
-    nan, inf = np.isnan(given).astype(np.int64), np.isinf(given).astype(np.int64)
-    return Series(step, finite.astype(np.int64), clean, clean, clean, clean, nan, inf)
-
-
-def parameter(name: str, index: int = 0, compute_format: str | None = "fp16") -> ParameterRow:
-    return ParameterRow(
-        name=name,
-        module=name.rpartition(".")[0],
-        shape=[4],
-        dtype="float32",
-        numel=4,
-        compute_format=compute_format,
-        index=index,
-        backward=None,
-    )
-
-
-def table(*rows: Sequence[float]) -> Histograms:
-    """The histograms of these values, one row each."""
-    counted = Histograms.empty(len(rows))
-    for i, row in enumerate(rows):
-        values = np.asarray(row, np.float64)
-        finite = np.isfinite(values) & (values != 0)
-        np.add.at(counted.counts[i], np.floor(np.log2(np.abs(values[finite]))).astype(int) - MIN_EXPONENT, 1)
-        counted.zero[i], counted.inf[i] = (values == 0).sum(), np.isinf(values).sum()
-        counted.nan[i] = np.isnan(values).sum()
-        counted.amax[i] = np.abs(values[finite]).max(initial=0.0)
-        counted.sum_squares[i] = (values[finite] ** 2).sum()
-    return counted
-
-
-def sample(step: int, scale: float | None, *rows: Sequence[float], periodic: bool = True) -> SampleBucket:
-    return SampleBucket(step, scale, periodic, np.ones(len(rows), np.int64), table(*rows))
-
-
-def event(step: int, kind: str, **data: object) -> EventRow:
-    return EventRow(id=step, kind=kind, step=step, rank=0, at=0.0, data=data)
 
 
 def check(chart: Chart) -> go.Figure:
@@ -308,7 +262,8 @@ def test_a_log2_axis_labels_powers_of_two_and_round_numbers_when_it_is_narrow() 
         "2<sup>12</sup>",
         "2<sup>16</sup>",
     ]
-    assert log2_axis(LOOK, -1.0, 1.2)["ticktext"] == ["0.5", "1", "2"]
+    assert log2_axis(LOOK, -1.0, 1.2)["ticktext"] == ["0.5", "1", "1.5", "2"]
+    assert log2_axis(LOOK, -1.8, -0.3)["ticktext"] == ["0.3", "0.4", "0.5", "0.6", "0.7", "0.8"]
 
 
 @pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])

@@ -13,13 +13,18 @@ from scalescope_server.figures.chart import Chart
 from scalescope_server.figures.layer import Reading, layer_chart, readings
 from scalescope_server.figures.layers import MAX_ROWS, MEASURES, layers_chart
 from scalescope_server.figures.reads import Wanted, marked_events, sampled_grid, scale_walls
-from scalescope_server.figures.scale import scale_chart
+from scalescope_server.figures.scale import NO_SCALER, scale_chart
 from scalescope_server.figures.series import SKIP_RATE, Plan, plans_for, rate_window, series_chart, skip_rate_chart
 from scalescope_server.figures.tiles import Tiles, tiles
 from scalescope_server.store.records import ParameterRow, RunDetail, RunId, Series
 
 if TYPE_CHECKING:
     from scalescope_server.store.reader import Reader
+
+
+NO_UPDATE = (
+    "No update yet. The first comes with the first scaler.update(), without a scaler with the first optimizer.step()."
+)
 
 
 class Named(Struct, frozen=True):
@@ -65,7 +70,9 @@ def draw_overview(reader: Reader, run: RunId, wanted: Wanted, charts: Sequence[s
     """The charts called ``charts`` (None: all) in the order of the page. Raises NotFound for no such run."""
     detail = reader.run(run)
     plans = {plan.name: plan for plan in plans_for(reader.series_names(run))}
-    available = [Named("scale", "Loss scale"), Named(SKIP_RATE, "Updates skipped")]
+    available = [Named("scale", "Loss scale")]
+    if detail.summary.last_step is not None:
+        available.append(Named(SKIP_RATE, "Updates skipped"))
     available += [Named(plan.name, plan.title) for plan in plans.values()]
     chosen = [named.name for named in available if charts is None or named.name in charts]
     return OverviewAnswer(
@@ -82,7 +89,8 @@ def draw_layers(reader: Reader, run: RunId, wanted: Wanted, measure: MeasureName
     matching = [p for p in detail.parameters if match.casefold() in p.name.casefold()]
     shown = matching[:MAX_ROWS]
     grid, _ = sampled_grid(reader, run, wanted, shown, detail)
-    chart, rows = layers_chart(measure, grid, shown, len(matching), wanted.look)
+    missing = _no_sample(detail) if matching or not match else f'No layer has "{match}" in its name.'
+    chart, rows = layers_chart(measure, grid, shown, len(matching), wanted.look, missing=missing)
     return LayersAnswer(
         step=detail.summary.last_step,
         measures=[Named(name, plan.title) for name, plan in MEASURES.items()],
@@ -108,7 +116,7 @@ def draw_layer(reader: Reader, run: RunId, wanted: Wanted, parameter: str) -> La
         scale=detail.summary.scale,
         parameter=row,
         names=[p.name for p in detail.parameters],
-        chart=layer_chart(row, grid, wanted.look),
+        chart=layer_chart(row, grid, wanted.look, missing=_no_sample(detail)),
         readings=readings(samples),
     )
 
@@ -124,12 +132,24 @@ def _charts(
     for name in names:
         if name == "scale":
             events, walls = marked_events(reader, run, wanted), scale_walls(reader, run, wanted, detail)
-            drawn.append(scale_chart(series, bucket, events, walls, wanted.look))
+            drawn.append(scale_chart(series, bucket, events, walls, wanted.look, missing=_no_scale(detail)))
         elif name == SKIP_RATE:
             drawn.append(_skip_rate(reader, run, wanted, series["skipped"], bucket))
         else:
             drawn.append(series_chart(plans[name], series, bucket, wanted.look))
     return drawn
+
+
+def _no_scale(detail: RunDetail) -> str:
+    if detail.summary.last_step is None:
+        return NO_UPDATE
+    return NO_SCALER if detail.scaler is None else "No loss scale has been recorded in this range."
+
+
+def _no_sample(detail: RunDetail) -> str:
+    if detail.summary.last_step is None:
+        return NO_UPDATE
+    return f"No sample in this range: gradients are sampled every {detail.every:,} updates and at each skip."
 
 
 def _skip_rate(reader: Reader, run: RunId, wanted: Wanted, skipped: Series, bucket: int) -> Chart:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -28,6 +29,11 @@ _SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif
 # Over fewer octaves, powers of two leave an axis almost bare.
 _FEW_OCTAVES = 3.0
 _TICK_STEPS = (1, 2, 4, 5, 8, 10, 16, 20, 32, 64)
+# Beyond it, 2.0**x is no float.
+_LARGEST_EXPONENT = 1023.0
+_EPS = sys.float_info.epsilon
+# Where a share is nothing throughout, an axis of fractions of a percent would look like a measurement.
+_LEAST_SHARE, _TOP_OF_NOTHING = 1e-4, 0.01
 
 
 class Key(Struct, frozen=True):
@@ -35,7 +41,7 @@ class Key(Struct, frozen=True):
 
     label: str
     colour: str
-    mark: Literal["line", "dash", "dot", "up", "down", "band"]
+    mark: Literal["line", "dash", "dot", "up", "down", "cross", "band"]
 
 
 class Chart(Struct, frozen=True, kw_only=True):
@@ -96,12 +102,21 @@ def log2_axis(look: Look, low: float, high: float, ticks: int = 7) -> Json:
 
 
 def _round_ticks(low: float, high: float) -> Json:
-    """Ticks at 1, 2, 3, 5 and so on of each decade, labelled with the numbers themselves."""
-    decades = range(math.floor(low / math.log2(10)), math.ceil(high / math.log2(10)) + 1)
-    steps = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8) if high - low < 1 else (1, 2, 3, 5)
-    values = [step * 10.0**decade for decade in decades for step in steps]
-    shown = [value for value in values if low <= math.log2(value) <= high]
-    return {"tickvals": [math.log2(value) for value in shown], "ticktext": [f"{value:.3g}" for value in shown]}
+    """Ticks at round numbers, evenly spaced as numbers, labelled with the numbers themselves."""
+    values = [value for value in _round_values(2.0**low, 2.0 ** min(high, _LARGEST_EXPONENT)) if value > 0]
+    return {"tickvals": [math.log2(value) for value in values], "ticktext": [f"{value:.6g}" for value in values]}
+
+
+def _round_values(low: float, high: float) -> list[float]:
+    """Two to seven multiples of 1, 2 or 5 times a power of ten, from ``low`` to ``high``; one where no float can be
+    told from the next.
+    """
+    finest = (high - low) / 6
+    if finest < max(high * _EPS, sys.float_info.min):
+        return [low]
+    decade = 10.0 ** math.floor(math.log10(finest))
+    step = next((s * decade for s in (1, 2, 5) if s * decade >= finest), 10 * decade)
+    return [i * step for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def axis(look: Look) -> Json:
@@ -122,8 +137,14 @@ def axis(look: Look) -> Json:
 
 
 def share_axis(look: Look, highest: float) -> Json:
-    top = min(max(highest * 1.15, 1e-4), 1.05)
-    return axis(look) | {"range": [-top * 0.03, top], "tickformat": ".3~p", "nticks": 6, "hoverformat": ".3~p"}
+    top = min(max(highest * 1.15, _LEAST_SHARE), 1.05) if highest > 0 else _TOP_OF_NOTHING
+    return axis(look) | {"range": [-top * 0.03, top], "hoverformat": ".3~p", "tickmode": "array"} | share_ticks(top)
+
+
+def share_ticks(top: float) -> Json:
+    """Ticks from 0 to ``top``, labelled as percentages are everywhere on the pages: "0.5 %"."""
+    values = _round_values(0.0, top)
+    return {"tickvals": values, "ticktext": [f"{value * 100:.6g} %" for value in values]}
 
 
 def layout(
@@ -153,7 +174,7 @@ def layout(
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": _SANS, "size": 12, "color": palette.ink},
-        "margin": {"l": 42 if look.compact and left == 52 else left, "r": 20, "t": 8, "b": 28},
+        "margin": {"l": 46 if look.compact and left == 52 else left, "r": 20, "t": 8, "b": 28},
         "showlegend": False,
         "hovermode": "x unified",
         "hoverlabel": {
@@ -168,8 +189,9 @@ def layout(
     }
 
 
-def grain(bucket: int, what: str = "last value, the band spans min to max") -> str:
-    return "1 point = 1 update" if bucket == 1 else f"1 point = {bucket:,} updates: {what}"
+def grain(bucket: int, what: str = "last value, the band spans min to max", *, one: str = "update") -> str:
+    """What one point stands for: ``what`` of ``bucket`` updates, or ``one`` alone."""
+    return f"1 point = 1 {one}" if bucket == 1 else f"1 point = {bucket:,} updates: {what}"
 
 
 def numbers(values: Iterable[float] | NDArray[np.float64], digits: int = 6) -> list[float | None]:

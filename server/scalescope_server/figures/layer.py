@@ -47,12 +47,12 @@ class Column(NamedTuple):
     octaves: float
 
 
-def layer_chart(parameter: ParameterRow, grid: Grid, look: Look) -> Chart:
-    """The histogram of ``parameter``, the only row of the grid's tables."""
+def layer_chart(parameter: ParameterRow, grid: Grid, look: Look, *, missing: str = "No samples.") -> Chart:
+    """The histogram of ``parameter``, the only row of the grid's tables; ``missing`` where it has no sample."""
     columns = [_column(column) for column in grid.columns]
     drawn = [column for column in columns if column is not None]
     if not drawn:
-        return _missing(parameter, look)
+        return _missing(look, missing)
     used = np.flatnonzero(np.max([column.shares for column in drawn], axis=0))
     lowest = int(used[0]) + MIN_EXPONENT if used.size else FP16.flush_exponent
     highest = int(used[-1]) + MIN_EXPONENT if used.size else 16
@@ -103,13 +103,13 @@ def _column(buckets: Sequence[SampleBucket]) -> Column | None:
     return Column(total.counts[0] / max(int(total.numel[0]), 1), level)
 
 
-def _missing(parameter: ParameterRow, look: Look) -> Chart:
+def _missing(look: Look, why: str) -> Chart:
     return Chart(
         name="histogram",
         title="Exponents of the scaled gradient",
         grain="",
-        summary=f"No sample of {parameter.name}.",
-        missing="No sample in this range yet: gradients are sampled every few updates and at each skip.",
+        summary=why,
+        missing=why,
         figure={"data": [], "layout": layout(look, y=axis(look))},
     )
 

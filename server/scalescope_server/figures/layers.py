@@ -22,6 +22,7 @@ from scalescope_server.figures.chart import (
     log2_label,
     numbers,
     plain,
+    share_ticks,
 )
 from scalescope_server.figures.grid import Grid, column_grain
 from scalescope_server.figures.walls import as_parts, compute_format
@@ -62,16 +63,23 @@ Row = tuple[str, float | None, float | None]
 
 
 def layers_chart(
-    measure: MeasureName, grid: Grid, parameters: Sequence[ParameterRow], total: int, look: Look
+    measure: MeasureName,
+    grid: Grid,
+    parameters: Sequence[ParameterRow],
+    total: int,
+    look: Look,
+    *,
+    missing: str = "No samples.",
 ) -> tuple[Chart, list[Row]]:
     """``measure`` of each of ``parameters`` (the rows of the grid's tables, forward order) over time, and its rows.
 
-    ``total`` is how many parameters match; the chart says so when it shows fewer.
+    ``total`` is how many parameters match; the chart says so when it shows fewer. ``missing`` is what it says where
+    there is nothing to show.
     """
     plan = MEASURES[measure]
     values = _values(measure, grid, parameters)
     if not values.size or np.isnan(values).all():
-        return _missing(measure, plan, look), []
+        return _missing(measure, plan, look, missing), [(parameter.name, None, None) for parameter in parameters]
     chart = Chart(
         name=measure,
         title=plan.title,
@@ -93,20 +101,20 @@ def _values(measure: MeasureName, grid: Grid, parameters: Sequence[ParameterRow]
     return values
 
 
-def _missing(measure: MeasureName, plan: MeasurePlan, look: Look) -> Chart:
+def _missing(measure: MeasureName, plan: MeasurePlan, look: Look, why: str) -> Chart:
     return Chart(
         name=measure,
         title=plan.title,
         grain="",
-        summary="No samples.",
-        missing="No sample in this range yet: gradients are sampled every few updates and at each skip.",
+        summary=why,
+        missing=why,
         figure={"data": [], "layout": layout(look, y=axis(look))},
     )
 
 
 def _figure(plan: MeasurePlan, values: NDArray[np.float64], grid: Grid, names: Sequence[str], look: Look) -> Json:
-    labels = [plain(name) for name in names]
-    short = [plain(name, 16 if look.compact else 34) for name in names]
+    labels, widest = [plain(name) for name in names], 18 if look.compact else 34
+    short = [plain(_abbreviated(name, widest), widest) for name in names]
     shown = range(0, len(labels), max(1, -(-len(labels) // 40)))
     z, colours = _colours(plan, values)
     trace: Json = {
@@ -133,10 +141,22 @@ def _figure(plan: MeasurePlan, values: NDArray[np.float64], grid: Grid, names: S
         "showgrid": False,
         "ticks": "",
     }
-    left = 12 + min(max(len(name) for name in short), 34) * 6
+    left = 12 + min(max(len(name) for name in short), widest) * 6
     frame = layout(look, y=y, left=max(left, 60), x={"range": list(grid.span), "showgrid": False})
     frame |= {"hovermode": "closest", "meta": {"names": list(names)}}
     return {"data": [trace], "layout": frame}
+
+
+def _abbreviated(name: str, limit: int) -> str:
+    """``name`` with its leading modules cut to their initials until it fits: "b.0.norm1.weight". Numbers stay, since
+    they tell which block it is.
+    """
+    parts = name.split(".")
+    for i, part in enumerate(parts[:-1]):
+        if len(".".join(parts)) <= limit:
+            break
+        parts[i] = part if part.isdecimal() else part[:1]
+    return ".".join(parts)
 
 
 def _colours(plan: MeasurePlan, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], Json]:
@@ -161,7 +181,7 @@ def _colour_bar(plan: MeasurePlan, z: NDArray[np.float64], look: Look) -> Json:
         "xpad": 6,
     }
     if plan.scale == "share":
-        return bar | {"tickformat": ".2~p"}
+        return bar | share_ticks(max(float(np.nanmax(z)), _LEAST_TOP))
     if plan.scale == "count":
         marks = range(int(max(np.nanmax(z), 1.0)) + 1)
         return bar | {

@@ -29,6 +29,8 @@ from scalescope_server.figures.regions import Wall, far_walls, flush_region, ove
 from scalescope_server.figures.walls import Walls
 from scalescope_server.store.records import EventRow, Series
 
+NO_SCALER = "No loss scale has been recorded: this training has no scaler, as bf16 and fp32 ones need none."
+
 # A wall farther from the scale than this leaves the chart, which says where it is: drawn, it would press the
 # scale's own movement flat.
 NEAR_OCTAVES = 6.0
@@ -38,7 +40,13 @@ _MARK_SIZES = ((9, 60), (7.5, 200), (6, math.inf))
 
 
 def scale_chart(
-    series: Mapping[str, Series], bucket: int, events: Sequence[EventRow], walls: Sequence[Walls], look: Look
+    series: Mapping[str, Series],
+    bucket: int,
+    events: Sequence[EventRow],
+    walls: Sequence[Walls],
+    look: Look,
+    *,
+    missing: str = NO_SCALER,
 ) -> Chart:
     """The loss scale over updates.
 
@@ -47,10 +55,11 @@ def scale_chart(
         bucket: updates per point of the series.
         events: skip, growth, backoff and scale_set of the range; ``None``-scaled ones are not drawn.
         walls: both walls at the sampled updates; may be empty.
+        missing: what to say where there is no scale to draw.
     """
     scale = series.get("scale")
     if scale is None or not len(scale.step):
-        return _missing(look)
+        return _missing(look, missing)
     level, overflow, flush = log2(scale.last), _overflow_wall(series, walls), _flush_wall(walls)
     low, high = _window(scale, overflow, flush)
     data = [
@@ -84,13 +93,13 @@ def _layout(scale: Series, low: float, high: float, look: Look) -> Json:
     return layout(look, y=log2_axis(look, low, high, 6 if look.compact else 9), span=span)
 
 
-def _missing(look: Look) -> Chart:
+def _missing(look: Look, why: str) -> Chart:
     return Chart(
         name="scale",
         title="Loss scale",
         grain="",
-        summary="This run has no loss scale.",
-        missing="No loss scale has been recorded: bf16 and fp32 trainings run without a scaler.",
+        summary=why,
+        missing=why,
         figure={"data": [], "layout": layout(look, y=log2_axis(look, 0, 16))},
     )
 

@@ -49,18 +49,19 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A chart over updates: its heading, its lines and its axis."""
+    """A chart over updates: its heading, its lines and its axis. ``sampled``: known of sampled updates only."""
 
     name: str
     title: str
     lines: tuple[Line, ...]
     kind: Kind = "linear"
     unit: str = ""
+    sampled: bool = False
 
 
 PLANS: tuple[Plan, ...] = (
     Plan("loss", "Loss", (Line("loss", "loss", "ink"),)),
-    Plan("grad_norm", "Gradient norm, unscaled", (Line("grad_norm", "norm", "ink"),), "log2"),
+    Plan("grad_norm", "Gradient norm, unscaled", (Line("grad_norm", "norm", "ink"),), "log2", sampled=True),
     Plan("learning_rate", "Learning rate", (Line("learning_rate", "learning rate", "ink"),)),
     Plan(
         "shares",
@@ -71,6 +72,7 @@ PLANS: tuple[Plan, ...] = (
             Line("flush_share", "would flush in fp16, of non-zeros", "flush", "dash"),
         ),
         "share",
+        sampled=True,
     ),
     Plan("step_ms", "Time per update", (Line("step_ms", "ms", "ink"),), unit=" ms"),
 )
@@ -104,15 +106,27 @@ def series_chart(plan: Plan, series: Mapping[str, Series], bucket: int, look: Lo
     return Chart(
         name=plan.name,
         title=plan.title,
-        grain=grain(bucket),
+        grain=_grain(plan, bucket, len(drawn)),
         summary="; ".join(_sentence(line, found, plan) for line, found in drawn) + ".",
         missing=None,
-        legend=[
-            Key(line.label, getattr(look.palette, line.colour), _KEY_MARKS[line.dash])
-            for line, _ in drawn[1:] and drawn
-        ],
+        legend=_legend(drawn, look.palette),
         figure={"data": data, "layout": layout(look, y=_axis(plan.kind, low, high, look), span=span)},
     )
+
+
+def _grain(plan: Plan, bucket: int, lines: int) -> str:
+    what = "last sample" if plan.sampled else "last value"
+    band = ", the band spans min to max" if lines == 1 else ""
+    said = grain(bucket, what + band, one="sampled update" if plan.sampled else "update")
+    return f"{plan.unit.strip()} · {said}" if plan.unit else said
+
+
+def _legend(drawn: Sequence[tuple[Line, Series]], palette: Palette) -> list[Key]:
+    """A single line is told by the heading; what is not finite is told wherever it is marked."""
+    lines = [line for line, _ in drawn] if len(drawn) > 1 else []
+    keys = [Key(line.label, getattr(palette, line.colour), _KEY_MARKS[line.dash]) for line in lines]
+    broken = any((found.nan + found.inf).any() for _, found in drawn)
+    return [*keys, Key("NaN or infinite", palette.overflow, "cross")] if broken else keys
 
 
 def rate_window(bucket: int) -> int:
