@@ -19,14 +19,13 @@ from scalescope.taps.edge import Edge
 from scalescope.taps.logged import Intake
 from scalescope.taps.parameters import Parameters
 from scalescope.taps.sampling import Sampling
-from scalescope.updates import OptimizerVerdict, ScaleSet, Update
-from scalescope.wire import Layout
+from scalescope.updates import Known, OptimizerVerdict, ScaleSet, Update
 
 
 class Recording(Protocol):
     """What takes the closed updates: the recorder."""
 
-    def put_known(self, layout: Layout) -> None: ...
+    def put_known(self, record: Known) -> None: ...
     def put_scale_set(self, change: ScaleSet) -> None: ...
     def put(self, update: Update) -> None: ...
     def finish(self, step: int) -> None: ...

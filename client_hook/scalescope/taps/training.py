@@ -15,6 +15,7 @@ from scalescope.taps.loop import Loop, Recording
 from scalescope.taps.optimizer import OptimizerTap, StepTap
 from scalescope.taps.parameters import Parameters
 from scalescope.taps.scaler import ScalerTap, tap_scaler, untap_scaler
+from scalescope.taps.setup import Setups
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class TrainingTap:
         self._edge = edge
         self._loop = Loop(recording, parameters, training.optimizers, edge, every=every, clock=clock)
         self._scaler = training.scaler
+        self._setups = Setups(recording.put_known)
         self._scaler_tap = ScalerTap(self._loop)
         self._optimizer_tap = OptimizerTap(self._loop)
         self._step_tap = StepTap(self._loop, self._scaler_tap.note_step)
@@ -83,6 +85,8 @@ class TrainingTap:
             self._step_tap.attach()
         else:
             self._optimizer_tap.attach()
+        # Last: it sends what the other watchers tell.
+        self._loop.watchers.append(self._setups)
         self._loop.start()
 
     def _remove(self) -> None:
