@@ -265,7 +265,7 @@ def test_a_skip_that_only_a_device_knows_of_has_a_reason_instead_of_a_culprit(
         tap.unscaled(torch.amp.GradScaler("cpu"), course.optimizer, None, {device: torch.zeros((), device=device)})
         tap.stepped(course.optimizer)
         assert reason in watched.tap._loop.sampling._blind
-        assert not watched.tap._loop.sampling
+        assert not watched.tap._loop.sampling.parts
 
 
 def test_a_step_on_a_device_is_looked_at_once_the_host_knows_that_it_was_skipped(
@@ -282,11 +282,11 @@ def test_a_step_on_a_device_is_looked_at_once_the_host_knows_that_it_was_skipped
         # What torch's own wait for the verdict brings to the host in time.
         monkeypatch.setattr("scalescope.taps.scaler.read_later", lambda tensor: 1.0 if tensor.is_meta else 4.0)
         tap.unscaled(scaler, course.optimizer, None, {device: torch.zeros((), device=device)})
-        assert not watched.tap._loop.sampling
+        assert not watched.tap._loop.sampling.parts
         gradients = [parameter.grad for parameter in course.model.parameters() if parameter.grad is not None]
         truth = measure([gradient * 4 for gradient in gradients]).result()
         tap.stepped(course.optimizer)
-        assert_same(watched.tap._loop.sampling._parts[0].measured[0].measurement.result(), truth)
+        assert_same(watched.tap._loop.sampling.parts[0].measured[0].measurement.result(), truth)
 
 
 def test_an_update_that_was_unscaled_and_never_stepped_is_not_applied_and_blames_nobody() -> None:

@@ -81,7 +81,8 @@ class Recorder:
         """Nothing is added any more to the updates up to ``step``."""
         if step > self._finished:
             self._finished = step
-            self._tell()
+            if self.on_news is not None:
+                self.on_news()
 
     def finish_all(self) -> None:
         """Nothing is added any more to any update that is closed."""

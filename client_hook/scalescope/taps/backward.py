@@ -49,7 +49,7 @@ class BackwardWatch:
         self._parameters = parameters
         self._optimizers = optimizers
         self.edge = edge
-        self._heard = heard
+        self.heard = heard
         self._handles: dict[int, RemovableHandle] = {}
         self._owners: dict[int, int] = {}
         self._sentinels: dict[int, tuple[int, ...]] = {}
@@ -143,7 +143,7 @@ class BackwardWatch:
         # The second sentinel of a backward has no more to say than its count.
         if task == NO_TASK or (task, owner) != self._latest:
             self._latest = (task, owner)
-            self._heard(task)
+            self.heard(task)
             self._closed_in = NO_TASK
             self._gradients[owner] = self._gradients.get(owner, 0) + 1
         gradient = tensor.grad

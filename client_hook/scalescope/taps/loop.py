@@ -6,15 +6,15 @@ before it the one that closed last.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter_ns, time
 from typing import Protocol
 
 import torch
 
 from scalescope.readback import Value, read_later
 from scalescope.taps import clip
-from scalescope.taps.backward import BackwardWatch
+from scalescope.taps.backward import NO_TASK, BackwardWatch
 from scalescope.taps.edge import Edge
 from scalescope.taps.logged import Intake
 from scalescope.taps.parameters import Parameters
@@ -52,17 +52,16 @@ class Loop:
         edge: Edge,
         *,
         every: int,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time,
     ) -> None:
         self.optimizers = list(optimizers)
         self.edge = edge
         self.intake = Intake()
-        # Called with the backward's number at each gradient that is heard, before it is noted.
-        self.on_gradient: Callable[[int], None] | None = None
+        self.numbers = {id(optimizer): number for number, optimizer in enumerate(self.optimizers)}
         self._recording = recording
         self._parameters = parameters
         self._clock = clock
-        self._backward = BackwardWatch(parameters, self.optimizers, edge, self._hear_gradient)
+        self._backward = BackwardWatch(parameters, self.optimizers, edge, self.hear_backward)
         self.sampling = Sampling(self.optimizers, parameters, self._backward, every=every)
         self._step = 0
         self._consumed: set[int] = set()
@@ -79,14 +78,18 @@ class Loop:
         self._backward.arm()
         clip.listen(self)
 
+    def pass_through(self, heard: Callable[[int], None]) -> None:
+        """Tell each backward pass, by its number, to ``heard`` first, which hands it on to :meth:`hear_backward`."""
+        self._backward.heard = heard
+
     def name(self, optimizer: torch.optim.Optimizer) -> str:
         """Its class, numbered where several watched optimizers share one."""
         return self._names.get(id(optimizer), type(optimizer).__name__)
 
     def watches(self, optimizer: torch.optim.Optimizer) -> bool:
-        return id(optimizer) in self._names
+        return id(optimizer) in self.numbers
 
-    def hear_backward(self) -> None:
+    def hear_backward(self, _task: int = NO_TASK) -> None:
         """A backward pass of the update under way has begun: nothing is added to the one before."""
         if not self._backward_ran:
             self._backward_ran = True
@@ -95,19 +98,17 @@ class Loop:
     def clipping(self, gradients: Sequence[torch.Tensor]) -> None:
         self.sampling.clipping(gradients)
 
-    def consume(self, optimizer: torch.optim.Optimizer) -> None:
-        """What ``optimizer`` has of gradients is used up with this update, applied or not."""
-        number = self.sampling.number(optimizer)
+    def consume(self, optimizer: torch.optim.Optimizer) -> int | None:
+        """What ``optimizer`` has of gradients is used up with this update, applied or not.
+
+        The rate in force is the one it has now, before a scheduler moves on. The answer is its number.
+        """
+        number = self.numbers.get(id(optimizer))
         if number is not None:
             self._consumed.add(number)
-
-    def note_rate(self, optimizer: torch.optim.Optimizer) -> None:
-        """``optimizer`` steps: the rate in force is the one it has now, before a scheduler moves on."""
-        # Who logs a rate knows better: a schedule may be applied elsewhere.
-        if optimizer is self.optimizers[0] and "learning_rate" not in self._open.values:
-            rate = optimizer.param_groups[0].get("lr")
-            if rate is not None:
-                self._open.values["learning_rate"] = read_later(rate) if isinstance(rate, torch.Tensor) else float(rate)
+        if number == 0 and "learning_rate" not in self._open.values:
+            self._note_rate(self._open.values)
+        return number
 
     def log(self, given: Mapping[str, object]) -> None:
         values = self.intake.take(given)
@@ -131,10 +132,11 @@ class Loop:
         scale_was_set: bool = False,
     ) -> None:
         """The update under way is over: hand it on and begin the next, whatever fails in between."""
-        self.edge.charge(sampled=bool(self.sampling))
-        self.hear_backward()
+        self.edge.charge(sampled=bool(self.sampling.parts))
+        if not self._backward_ran:
+            self.hear_backward()
         update = self._open
-        update.step, update.at = self._step, self._clock()
+        update.at = self._clock()
         update.scale, update.next_scale, update.scale_was_set = scale, next_scale, scale_was_set
         update.verdicts = verdicts
         self.sampling.close(update)
@@ -160,19 +162,21 @@ class Loop:
         self._parameters.release()
         self._recording.finish(self._step - 1)
 
-    def _hear_gradient(self, task: int) -> None:
-        if self.on_gradient is not None:
-            self.on_gradient(task)
-        self.hear_backward()
-
     def _add_facts(self, values: dict[str, Value], growth_tracker: Value | None) -> None:
-        now = time.perf_counter_ns()
+        now = perf_counter_ns()
         if growth_tracker is not None:
             values["growth_tracker"] = growth_tracker
         if self._closed_ns is not None:
             values["step_ms"] = (now - self._closed_ns) / 1e6
         self._closed_ns = now
-        self.note_rate(self.optimizers[0])
+        if "learning_rate" not in values:
+            self._note_rate(values)
+
+    def _note_rate(self, values: dict[str, Value]) -> None:
+        """Where none was logged: who logs one knows better, a schedule may be applied elsewhere."""
+        rate = self.optimizers[0].param_groups[0].get("lr")
+        if rate is not None:
+            values["learning_rate"] = read_later(rate) if isinstance(rate, torch.Tensor) else float(rate)
 
     def _begin_next(self, update: Update) -> None:
         self._last = update

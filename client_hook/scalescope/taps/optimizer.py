@@ -33,33 +33,34 @@ class OptimizerTap:
         self._handles: list[RemovableHandle] = []
 
     def attach(self) -> None:
-        self._loop.on_gradient = self.hear_gradient
+        self._loop.pass_through(self.hear_backward)
         for optimizer in self._loop.optimizers:
             self._handles.append(optimizer.register_step_pre_hook(_Before(self)))
             self._handles.append(optimizer.register_step_post_hook(_After(self._loop, self.stepped)))
 
-    def hear_gradient(self, task: int) -> None:
-        """The first gradient after a step is of the next update, unless the step ran inside this backward."""
+    def hear_backward(self, task: int) -> None:
+        """The first backward after a step is of the next update, unless the step ran inside it."""
         if self._stepped and (task == NO_TASK or task != self._stepped_in):
             self._close()
+        self._loop.hear_backward()
 
     def stepping(self, optimizer: torch.optim.Optimizer, arguments: Arguments) -> Arguments | None:
         """Before a step. The answer takes the place of its arguments: a closure that tells us when it ran."""
         if id(optimizer) in self._stepped:
             self._close()
         self._loop.hear_backward()
-        if not self._loop.sampling.due(optimizer):
+        number = self._loop.numbers[id(optimizer)]
+        if not self._loop.sampling.due(number):
             return None
-        changed = _with_closure(arguments, lambda closure: self._listening(optimizer, closure))
+        changed = _with_closure(arguments, lambda closure: self._listening(number, closure))
         if changed is None:
-            self._loop.sampling.take(optimizer)
+            self._loop.sampling.take(number)
         return changed
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepped.add(id(optimizer))
         self._stepped_in = graph_task()
         self._loop.consume(optimizer)
-        self._loop.note_rate(optimizer)
         if len(self._stepped) == len(self._loop.optimizers):
             self._close()
 
@@ -74,7 +75,7 @@ class OptimizerTap:
     def call(self, optimizer: torch.optim.Optimizer, arguments: Arguments) -> Arguments | None:
         return self._loop.edge.call(self.stepping, optimizer, arguments)
 
-    def _listening(self, optimizer: torch.optim.Optimizer, closure: Callable[..., object]) -> Callable[..., object]:
+    def _listening(self, number: int, closure: Callable[..., object]) -> Callable[..., object]:
         """``closure``, whose gradients are measured when it has run first: where the update begins."""
         ran = False
 
@@ -84,7 +85,7 @@ class OptimizerTap:
             result = closure(*args, **kwargs)
             if not ran:
                 ran = True
-                self._loop.edge.call(self._loop.sampling.take, optimizer)
+                self._loop.edge.call(self._loop.sampling.take, number)
             return result
 
         return run

@@ -42,48 +42,40 @@ class Sampling:
         every: int,
     ) -> None:
         self._optimizers = optimizers
-        self._numbers = {id(optimizer): number for number, optimizer in enumerate(optimizers)}
         self._parameters = parameters
         self._backward = backward
         self._every = every
         self._step = 0
         self._turns: dict[int, int] = {}
-        self._parts: dict[int, Part] = {}
+        # What was measured of the update under way.
+        self.parts: dict[int, Part] = {}
         self._unscaled: set[int] = set()
         self._clips: set[int] = set()
         self._blind = ""
 
-    def number(self, optimizer: torch.optim.Optimizer) -> int | None:
-        """The place of a watched optimizer."""
-        return self._numbers.get(id(optimizer))
+    def due(self, number: int) -> bool:
+        """Whether an optimizer is to be measured because its turn has come."""
+        last = self._turns.get(number)
+        return last is None or last == self._step or self._step - last >= self._every
 
-    def due(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether it is to be measured because its turn has come."""
-        number = self._numbers.get(id(optimizer))
-        return number is not None and self._due(number)
-
-    def measured(self, optimizer: torch.optim.Optimizer) -> bool:
-        return self._numbers.get(id(optimizer)) in self._parts
-
-    def take(self, optimizer: torch.optim.Optimizer) -> None:
+    def take(self, number: int) -> None:
         """Its turn: measure its gradients as they stand, unless they were measured before they were clipped."""
-        number = self._numbers[id(optimizer)]
-        part = self._parts.get(number)
+        part = self.parts.get(number)
         fresh = part is not None and part.before_clipping and part.gradients == self._backward.gradients(number)
         if not fresh:
             self._measure(number)
         self._turns[number] = self._step
 
-    def unscaled(self, optimizer: torch.optim.Optimizer) -> None:
-        """From here on its gradients are in other units: a clipping measures them no more."""
-        number = self._numbers.get(id(optimizer))
+    def unscaled(self, number: int | None) -> bool:
+        """From here on its gradients are in other units: a clipping measures them no more. Whether they were."""
         if number is not None:
             self._unscaled.add(number)
+        return number in self.parts
 
     def clipping(self, gradients: Sequence[torch.Tensor]) -> None:
         """These are about to be clipped, and some may be those of an optimizer whose turn it is."""
         self._clips.add(id(gradients[0]))
-        waiting = [number for number in range(len(self._optimizers)) if self._due(number) and not self._fresh(number)]
+        waiting = [number for number in range(len(self._optimizers)) if self.due(number) and not self._fresh(number)]
         if waiting:
             identities = {id(gradient) for gradient in gradients}
             for number in waiting:
@@ -91,12 +83,11 @@ class Sampling:
                     self._measure(number, before_clipping=True)
                     self._turns[number] = self._step
 
-    def look(self, optimizer: torch.optim.Optimizer, factor: float) -> None:
+    def look(self, number: int | None, factor: float) -> None:
         """It was skipped: measure its gradients, times ``factor``, so that the culprit can be named."""
-        number = self._numbers.get(id(optimizer))
         if number is None:
             self.cannot_see(_STRANGER)
-        elif has_gradient(optimizer, self._clips):
+        elif has_gradient(self._optimizers[number], self._clips):
             self.cannot_see(_CLIPPED)
         else:
             self._measure(number, factor=factor)
@@ -105,33 +96,26 @@ class Sampling:
         """The culprit of this update, should it be skipped, cannot be named."""
         self._blind = reason
 
-    def __bool__(self) -> bool:
-        return bool(self._parts)
-
     def close(self, update: Update) -> None:
         """Give what was measured to ``update``, and begin the next."""
-        update.blind = self._blind
         self._step += 1
         self._unscaled.clear()
         self._clips.clear()
-        self._blind = ""
-        if self._parts:
+        if self._blind:
+            update.blind, self._blind = self._blind, ""
+        if self.parts:
             self._hand_over(update)
 
     def _hand_over(self, update: Update) -> None:
-        parts = list(self._parts.values())
+        parts = list(self.parts.values())
         update.measured = [measured for part in parts for measured in part.measured]
-        update.periodic = any(self._turns.get(number) == update.step for number in self._parts)
+        update.periodic = any(self._turns.get(number) == update.step for number in self.parts)
         counts = {part.micro_batches for part in parts}
         update.micro_batches = counts.pop() if len(counts) == 1 else None
-        self._parts = {}
-
-    def _due(self, number: int) -> bool:
-        last = self._turns.get(number)
-        return last is None or last == self._step or self._step - last >= self._every
+        self.parts = {}
 
     def _fresh(self, number: int) -> bool:
-        part = self._parts.get(number)
+        part = self.parts.get(number)
         same = part is not None and part.gradients == self._backward.gradients(number)
         return same or number in self._unscaled
 
@@ -140,9 +124,9 @@ class Sampling:
         if unknown_parameters(optimizer, self._parameters):
             self._parameters.extend(self._optimizers)
             self._backward.arm()
-        self._parts.pop(number, None)
-        known = {index for part in self._parts.values() for measured in part.measured for index in measured.indexes}
-        self._parts[number] = Part(
+        self.parts.pop(number, None)
+        known = {index for part in self.parts.values() for measured in part.measured for index in measured.indexes}
+        self.parts[number] = Part(
             measure_gradients(optimizer, self._parameters, factor=factor, known=known),
             self._backward.passes(number),
             self._backward.gradients(number),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copyreg
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, SupportsIndex
 
 import torch
@@ -34,6 +34,11 @@ _CHANGED = "gradients may have been changed, by clipping for example, between un
 _NO_SCALE = "the loss scale was not on the host when the step was skipped"
 
 
+# Scale, growth tracker and verdicts before an update.
+Before = tuple[Value | None, Value | None, Sequence[OptimizerVerdict]]
+_NOTHING: Before = (None, None, ())
+
+
 class ScalerTap:
     """One scope's ears on one scaler. Methods are named after the moment they are called at."""
 
@@ -44,30 +49,33 @@ class ScalerTap:
         self._stepped: set[int] = set()
         self._stepping: torch.optim.Optimizer | None = None
         self._pending: tuple[Value | None, tuple[Value, ...]] | None = None
-        self._before: tuple[Value | None, Value | None, list[OptimizerVerdict]] = (None, None, [])
+        self._before = _NOTHING
 
     def unscaling(self, optimizer: torch.optim.Optimizer) -> None:
         """Gradients are complete and still scaled."""
         self.loop.hear_backward()
-        self.loop.consume(optimizer)
-        self.loop.note_rate(optimizer)
-        if self.loop.sampling.due(optimizer):
-            self.loop.sampling.take(optimizer)
+        number = self.loop.consume(optimizer)
+        if number is not None and self.loop.sampling.due(number):
+            self.loop.sampling.take(number)
 
     def unscaled(
         self, scaler: GradScaler, optimizer: torch.optim.Optimizer, inverse: torch.Tensor | None, found: Found
     ) -> None:
         """Gradients were checked, and multiplied by ``inverse`` (1 when a fused optimizer unscales itself)."""
         self._found[id(optimizer)] = (optimizer, found)
-        self.loop.sampling.unscaled(optimizer)
-        if self.loop.sampling.measured(optimizer):
+        if self.loop.sampling.unscaled(self.loop.numbers.get(id(optimizer))):
             return
-        values = [tensor.item() if tensor.is_cpu else None for tensor in found.values()]
-        if None not in values:
-            if any(values):
+        for tensor in found.values():
+            if not tensor.is_cpu:
+                self._await_verdict(scaler, optimizer, found)
+                return
+            if tensor.item():
                 left_scaled = inverse is not None and inverse.item() == 1.0
                 self._look(optimizer, 1.0 if left_scaled else _scale(scaler))
-        elif getattr(optimizer, "_step_supports_amp_scaling", False):
+                return
+
+    def _await_verdict(self, scaler: GradScaler, optimizer: torch.optim.Optimizer, found: Found) -> None:
+        if getattr(optimizer, "_step_supports_amp_scaling", False):
             self.loop.sampling.cannot_see(_ON_DEVICE)
         elif self._stepping is not optimizer:
             self.loop.sampling.cannot_see(_CHANGED)
@@ -89,7 +97,7 @@ class ScalerTap:
 
     def updating(self, scaler: GradScaler) -> None:
         """Before ``update``, which adds into the verdicts and changes the scale in place."""
-        self._before = (None, None, [])
+        self._before = _NOTHING
         verdicts = [self._verdict(optimizer, found) for optimizer, found in self._found.values()]
         tracker = getattr(scaler, "_growth_tracker", None)
         self._before = (_scale(scaler), None if tracker is None else read_later(tracker), verdicts)
@@ -97,7 +105,7 @@ class ScalerTap:
     def updated(self, scaler: GradScaler, was_set: bool) -> None:
         """After ``update``. One that only sets the scale, with no gradient looked at, attempts nothing."""
         scale, tracker, verdicts = self._before
-        self._found = {}
+        self._found.clear()
         self._stepped.clear()
         if was_set and not verdicts:
             self.loop.set_scale(scale, _scale(scaler))
@@ -117,7 +125,7 @@ class ScalerTap:
         if factor is None:
             self.loop.sampling.cannot_see(_NO_SCALE)
         else:
-            self.loop.sampling.look(optimizer, factor)
+            self.loop.sampling.look(self.loop.numbers.get(id(optimizer)), factor)
 
 
 def _scale(scaler: GradScaler) -> Value | None:
@@ -257,5 +265,7 @@ def _forget(key: int) -> None:
 
 
 def _tell(scaler: object, moment: str, *args: object) -> None:
-    for tap in _taps(scaler):
-        tap.loop.edge.call(getattr(tap, moment), *args)
+    listened = _LISTENED.get(id(scaler))
+    if listened is not None and listened.scaler() is scaler:
+        for tap in listened.taps:
+            tap.loop.edge.call(getattr(tap, moment), *args)
