@@ -69,6 +69,7 @@ export class ChartCard {
     setText(this.#title, chart.title);
     setText(this.#grain, chart.grain);
     this.#drawLegend(chart.legend);
+    this.root.toggleAttribute("data-empty", chart.missing !== null);
     this.#missing.hidden = chart.missing === null;
     setText(this.#missing, chart.missing ?? "");
     this.#plot.setAttribute("aria-label", `${chart.title}. ${chart.summary}`);
@@ -149,6 +150,9 @@ function sign({ colour, mark }) {
   if (mark === "up" || mark === "down") {
     const points = mark === "up" ? "9,1 14,9 4,9" : "9,9 14,1 4,1";
     return svg("svg", box, svg("polygon", { points, fill: colour }));
+  }
+  if (mark === "cross") {
+    return svg("svg", box, svg("path", { d: "M5.5,1.5l7,7M12.5,1.5l-7,7", stroke: colour, "stroke-width": 2 }));
   }
   const dashes = { line: "none", dash: "5 3", dot: "2 2", band: "none" }[mark];
   const width = mark === "band" ? 8 : 2;

@@ -71,15 +71,27 @@ export function aboutText(run, now) {
 }
 
 /**
+ * How the last start of a crashed run ended, in one sentence; empty for any other run.
+ * @param {Run} run
+ */
+export function crashText({ state, segments, attempted }) {
+  const last = segments.at(-1);
+  if (state !== "crashed" || last?.end !== "crashed") return "";
+  const at = last.ended_at === null ? "" : ` at ${clock(last.ended_at)}`;
+  return `The trainer crashed${at}, after ${count(attempted)} updates${last.detail ? `: ${last.detail}` : "."}`;
+}
+
+/**
  * The three clocks of a training: what the data, the loop and the optimizer each have counted.
  * @param {HTMLElement} parent
  * @param {{attempted: number, applied: number, skipped: number}} run
  * @param {number | null} tokens
  */
 export function showClocks(parent, { attempted, applied, skipped }, tokens) {
+  const agreed = attempted ? "All clocks agree: each attempted update was applied." : "No update yet.";
   const lost = skipped
     ? `${count(skipped)} updates saw their data and changed nothing: a schedule that counts attempts is ${count(skipped)} ahead of the weights.`
-    : "All clocks agree: each attempted update was applied.";
+    : agreed;
   fill(
     parent,
     element("h2", {}, "Three clocks"),

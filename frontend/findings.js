@@ -40,7 +40,7 @@ export function ranked(findings) {
 export function findingCard(finding, onShow) {
   const [from, to] = span(finding);
   const show = element("button", { type: "button", onclick: () => onShow(around(from, to)) }, "Show on the chart");
-  const state = finding.last_step === null ? "" : " · over";
+  const state = finding.last_step === null ? ` · since update ${count(from)}` : " · over";
   return element(
     "article",
     { class: "finding", "data-severity": finding.severity },

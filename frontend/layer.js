@@ -18,6 +18,8 @@ const parameter = document.documentElement.dataset.parameter ?? "";
 const slider = /** @type {HTMLInputElement} */ (byId("scale"));
 /** @type {Reading[]} */
 let readings = [];
+/** @type {number | null} */
+let inForce = null;
 /** @type {(number | null)[]} */
 let columns = [];
 /** @type {string | null} */
@@ -50,6 +52,7 @@ async function load() {
     step: found.step,
     draw: async () => {
       readings = found.readings;
+      inForce = found.scale;
       columns = found.chart.figure.layout.meta?.octaves ?? [];
       format = found.parameter.compute_format;
       await card.draw(found.chart, range, page.now);
@@ -69,9 +72,10 @@ function showSlider() {
   answer();
 }
 
-/** log2 of the scale the newest reading was taken at, as the slider has it. */
+/** log2 of the scale in force, in a range the reader chose of that of its last usual update, as the slider has it. */
 function recorded() {
-  const last = readings.at(-1);
+  if (page.view.range === null && inForce !== null && inForce > 0) return Math.round(Math.log2(inForce));
+  const last = readings.findLast((reading) => reading.periodic) ?? readings.at(-1);
   return last ? Math.round(levelOf(last)) : 0;
 }
 
@@ -137,12 +141,11 @@ function fact(name, value, detail) {
  * @param {string[]} names
  */
 function showParameter(found, names) {
-  const shape = found.shape.length ? found.shape.join(" × ") : "scalar";
+  const shape = found.shape.length > 1 ? `${found.shape.join(" × ")} · ` : "";
+  const elements = `${count(found.numel)} element${found.numel === 1 ? "" : "s"}`;
+  const module = found.module ? ` · in ${found.module}` : "";
   const computed = found.compute_format ? ` · computed in ${found.compute_format}` : "";
-  setText(
-    byId("parameter-about"),
-    `${shape} · ${count(found.numel)} elements · ${found.dtype}${computed} · ${found.module}`,
-  );
+  setText(byId("parameter-about"), `${shape}${elements} · ${found.dtype}${computed}${module}`);
   const at = names.indexOf(found.name);
   link("previous", names[at - 1]);
   link("next", names[at + 1]);

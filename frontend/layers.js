@@ -50,7 +50,7 @@ async function load() {
       names = answer.chart.figure.layout.meta?.names ?? [];
       card.height = heightOf(names.length);
       await card.draw(answer.chart, range, page.now);
-      const cut = names.length < answer.total ? `, the first ${count(names.length)} shown` : "";
+      const cut = answer.rows.length < answer.total ? `, the first ${count(answer.rows.length)} shown` : "";
       setText(byId("matches"), `${count(answer.total)} layer${answer.total === 1 ? "" : "s"}${cut}`);
       showLinks(answer.rows);
     },
@@ -60,7 +60,7 @@ async function load() {
 /** @param {{name: string, title: string}[]} measures */
 function showMeasures(measures) {
   if (measure.options.length === 0) {
-    measure.append(...measures.map(({ name, title }) => element("option", { value: name }, `${name}: ${title}`)));
+    measure.append(...measures.map(({ name, title }) => element("option", { value: name }, `${title} (${name})`)));
   }
   measure.value = page.view.measure;
 }

@@ -2,7 +2,7 @@
 
 import { ChartCard } from "./cards.js";
 import { byId, element, fill, setText } from "./elements.js";
-import { aboutText, showClocks, showLedger, showSettings } from "./facts.js";
+import { aboutText, crashText, showClocks, showLedger, showSettings } from "./facts.js";
 import { fetchJson, runPath } from "./fetching.js";
 import { findingCard, ranked } from "./findings.js";
 import { RunPage } from "./runpage.js";
@@ -131,6 +131,9 @@ async function loadRun() {
   setText(byId("name"), run.name);
   document.title = `${run.name} · Scalescope`;
   setText(byId("about"), aboutText(run, page.now));
+  const crash = crashText(run);
+  byId("crash").hidden = crash === "";
+  setText(byId("crash"), crash);
   tiles.showRun(latest ?? run);
   tiles.showLedger(run.ledger);
   showClocks(clocks, latest ?? run, tokens);

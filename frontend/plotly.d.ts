@@ -33,7 +33,7 @@ export interface Figure {
 export interface Key {
   label: string;
   colour: string;
-  mark: "line" | "dash" | "dot" | "up" | "down" | "band";
+  mark: "line" | "dash" | "dot" | "up" | "down" | "cross" | "band";
 }
 
 export interface Chart {

@@ -11,7 +11,7 @@
  * @property {(range: [number, number]) => void} onRange the time axis was moved
  */
 
-import { byId, setText } from "./elements.js";
+import { byId, element, fill, setText } from "./elements.js";
 import { AnswerError, root } from "./fetching.js";
 import { clock } from "./format.js";
 import { watchLive } from "./live.js";
@@ -28,6 +28,7 @@ export class RunPage {
   run = document.documentElement.dataset.run ?? "";
   /** @type {import("./liveness.js").RunState | null} */ #state = null;
   /** @type {string | null} */ #problem = null;
+  #gone = false;
   /** @type {import("./liveness.js").Connection} */ #connection = "connecting";
   /** @type {number | null} */ #lostAt = null;
   /** @type {number | null} */ #lastSeenAt = null;
@@ -143,7 +144,7 @@ export class RunPage {
   learn({ state, last_seen_at }) {
     this.#state = state;
     this.#lastSeenAt = Math.max(last_seen_at, this.#lastSeenAt ?? 0);
-    document.documentElement.toggleAttribute("data-running", state === "running");
+    document.documentElement.dataset.state = state;
     this.#showLive();
   }
 
@@ -167,6 +168,7 @@ export class RunPage {
     }
     await draw();
     this.#problem = null;
+    this.#gone = false;
     if (last !== null && last >= 0) document.documentElement.dataset.drawnStep = String(last);
     this.#showLive();
   }
@@ -176,9 +178,9 @@ export class RunPage {
     if (!(error instanceof AnswerError)) throw error;
     // A server that cannot be reached at all is told by the live connection.
     if (error.status === 0) return;
-    const gone = error.status === 404;
-    this.#problem = gone
-      ? `There is no such run or layer: ${error.message}.`
+    this.#gone = error.status === 404;
+    this.#problem = this.#gone
+      ? `There is no such run or layer: ${error.message}. Once there is, this page shows it. `
       : `The server could not answer: ${error.message}.`;
     this.#showLive();
   }
@@ -202,12 +204,16 @@ export class RunPage {
   #showLive() {
     const seen = { connection: this.#connection, state: this.#state, lastSeenAt: this.#lastSeenAt };
     const { kind, text } = liveness({ ...seen, now: this.now, lostAt: this.#lostAt });
-    document.documentElement.dataset.live = kind;
-    setText(/** @type {Element} */ (byId("live").lastElementChild), text);
+    const gone = this.#gone && kind !== "lost";
+    document.documentElement.dataset.live = gone ? "stale" : kind;
+    document.documentElement.toggleAttribute("data-gone", this.#gone);
+    setText(/** @type {Element} */ (byId("live").lastElementChild), gone ? "not found" : text);
     const lost = `The server does not answer since ${clock(this.#lostAt ?? this.now)}. What you see is from then; this page reconnects by itself.`;
     const notice = kind === "lost" ? lost : this.#problem;
     byId("lost").hidden = notice === null;
-    setText(byId("lost"), notice ?? "");
+    if (byId("lost").dataset.text === notice) return;
+    byId("lost").dataset.text = notice ?? "";
+    fill(byId("lost"), notice, gone && element("a", { href: `${root}/` }, "All runs"));
   }
 
   #showFollow() {

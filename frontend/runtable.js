@@ -65,13 +65,16 @@ function row(run, worst, now) {
   const link = element("a", { href: `${root}/runs/${encodeURIComponent(run.id)}`, "data-run": run.id }, run.name);
   const about = [run.project, ...run.tags, `started ${duration(Math.max(now - run.started_at, 0))} ago`].join(" · ");
   const state = element("span", { class: "state", "data-state": run.state }, dot(), run.state);
-  const found = severity ? [element("b", {}, `${severity}: `), ...raisedText(worst ?? "…")] : ["nothing found"];
+  const nothing = run.attempted ? "no finding" : "no update yet";
+  const found = severity ? [element("b", {}, `${severity}: `), ...raisedText(worst ?? "…")] : [nothing];
+  const scale = run.attempted ? power(run.scale) : "–";
+  const spark = run.sparkline.some((value) => value !== null) && sparkline(run.sparkline);
   return element(
     "tr",
     {},
     element("td", { class: "name" }, link, element("small", {}, about)),
     element("td", {}, state),
-    element("td", { class: "scale" }, sparkline(run.sparkline), element("span", {}, ...raisedText(power(run.scale)))),
+    element("td", { class: "scale" }, spark, element("span", {}, ...raisedText(scale))),
     element("td", { class: "count", "data-label": "applied" }, `${count(run.applied)} / ${count(run.attempted)}`),
     element(
       "td",

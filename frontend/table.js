@@ -29,7 +29,9 @@ function heatTable(trace) {
   // Columns are told by their edges, half an update before the first they hold.
   const updates = (trace.x ?? []).slice(0, -1).map((edge) => `from ${Math.ceil(edge ?? 0)}`);
   const names = (trace.y ?? []).map(String);
-  const rows = (trace.z ?? []).map((row, i) => [unescaped(names[i] ?? ""), ...row]);
+  // Colours may follow a logarithm; the values themselves are beside it.
+  const values = /** @type {(number | null)[][] | undefined} */ (trace.customdata) ?? trace.z ?? [];
+  const rows = values.map((row, i) => [unescaped(names[i] ?? ""), ...row]);
   return { columns: ["row", ...updates], rows };
 }
 

@@ -17,30 +17,44 @@
 import { element, setRaised, setText } from "./elements.js";
 import { count, octaves, percent, plainNumber, power, short } from "./format.js";
 
+const NO_UPDATE = "no update yet";
+
 export class Tiles {
+  /** @type {Headline | null} */ #headline = null;
+  #noHeadroom = NO_UPDATE;
+
   /** @param {HTMLElement} parent */
   constructor(parent) {
     this.scale = new Tile(parent, "loss scale");
     this.updates = new Tile(parent, "applied / attempted");
     this.overflow = new Tile(parent, "headroom to overflow");
     this.flush = new Tile(parent, "headroom to flush");
-    this.speed = new Tile(parent, "throughput");
+    this.speed = new Tile(parent, "time per update");
     this.delivery = new Tile(parent, "delivery");
   }
 
   /** @param {{scale: number | string | null, attempted: number, applied: number, skipped: number}} run */
   showRun({ scale, attempted, applied, skipped }) {
-    this.scale.show(power(scale), typeof scale === "number" ? count(scale) : "this run has no loss scaler");
-    const rate = attempted ? ` · ${percent(skipped / attempted)}` : "";
-    this.updates.show(`${count(applied)} / ${count(attempted)}`, `${count(skipped)} skipped${rate}`);
+    const noScale = attempted ? "this run has no loss scaler" : NO_UPDATE;
+    this.scale.show(attempted ? power(scale) : "–", typeof scale === "number" ? count(scale) : noScale);
+    const skips = attempted ? `${count(skipped)} skipped · ${percent(skipped / attempted)}` : NO_UPDATE;
+    this.updates.show(`${count(applied)} / ${count(attempted)}`, skips);
+    this.#noHeadroom = attempted && scale !== null ? "no fp16 sample yet" : noScale;
+    this.#showHeadroom();
   }
 
   /** @param {Headline} headline */
-  showHeadline({ overflow, flush, step_ms, tokens_per_s }) {
-    this.overflow.show(...headroomTexts(overflow));
-    this.flush.show(...headroomTexts(flush));
+  showHeadline(headline) {
+    this.#headline = headline;
+    this.#showHeadroom();
+    const { step_ms, tokens_per_s } = headline;
     const speed = step_ms === null ? "–" : `${plainNumber(step_ms)} ms`;
-    this.speed.show(speed, tokens_per_s === null ? "per update" : `per update · ${short(tokens_per_s)} tokens/s`);
+    this.speed.show(speed, tokens_per_s === null ? "tokens not logged" : `${short(tokens_per_s)} tokens/s`);
+  }
+
+  #showHeadroom() {
+    this.overflow.show(...headroomTexts(this.#headline?.overflow ?? null, this.#noHeadroom));
+    this.flush.show(...headroomTexts(this.#headline?.flush ?? null, this.#noHeadroom));
   }
 
   /** @param {import("./facts.js").LedgerRow[]} ledger */
@@ -74,6 +88,7 @@ class Tile {
    */
   show(value, detail, bad = false) {
     setRaised(this.#value, value);
+    this.#value.style.setProperty("--characters", String(value.length));
     setText(this.#detail, detail);
     this.#detail.title = detail;
     this.#root.dataset.tone = bad ? "bad" : "";
@@ -82,12 +97,14 @@ class Tile {
 
 /**
  * @param {Headroom | null} headroom
- * @returns {[string, string]}
+ * @param {string} none why there is none
+ * @returns {[string, string, boolean]} value, detail, and whether the scale is too far already
  */
-function headroomTexts(headroom) {
-  if (!headroom) return ["–", "no fp16 sample yet"];
+function headroomTexts(headroom, none) {
+  if (!headroom) return ["–", none, false];
   const value = octaves(headroom.octaves);
   const by = headroom.by === null ? "a tensor not known" : headroom.by;
-  if (!headroom.less) return [value, `${by} bounds it`];
-  return [headroom.octaves > 0 ? `< ${value}` : "none", `${by} overflowed`];
+  const bad = headroom.octaves <= 0;
+  if (!headroom.less) return [value, `${by} bounds it`, bad];
+  return [bad ? "none" : `< ${value}`, `${by} overflowed`, bad];
 }

@@ -47,11 +47,11 @@ def test_only_a_chart_with_values_that_are_not_finite_explains_their_mark() -> N
 
 
 def test_a_phone_shows_which_block_a_layer_belongs_to() -> None:
-    names = ["characters.weight", "blocks.11.norm1.weight"]
-    grid = gridded([sample(0, 1.0, [1.0]), sample(0, 1.0, [1.0])], 1)
+    names = ["characters.weight", "blocks.11.norm1.weight", "blocks.11.bias"]
+    grid = gridded([sample(0, 1.0, [1.0], [1.0], [1.0])], 1)
     rows = [parameter(name, i) for i, name in enumerate(names)]
-    shown: Any = layers_chart("zero_share", grid, rows, 2, Look(LOOK.palette, compact=True))[0].figure
-    assert shown["layout"]["yaxis"]["ticktext"] == ["characters.weight", "b.11.norm1.weight"]
+    shown: Any = layers_chart("zero_share", grid, rows, 3, Look(LOOK.palette, compact=True))[0].figure
+    assert shown["layout"]["yaxis"]["ticktext"] == ["characters.weight", "b.11.norm1.weight", "b.11.bias"]
 
 
 def test_layers_without_a_sample_are_still_named() -> None:

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { crashText } from "../../frontend/facts.js";
 import { evidenceText, ranked } from "../../frontend/findings.js";
 import { count, duration, octaves, percent, power, short } from "../../frontend/format.js";
 import { filtered, readFilter, severityOf, writeFilter } from "../../frontend/runlist.js";
@@ -116,6 +117,27 @@ test("the table behind a heat map has a row for each of its rows", () => {
     columns: ["row", "from 0", "from 10"],
     rows: [["<a>", 0.5, null]],
   });
+});
+
+test("the table behind a heat map holds the values that its colours follow by their logarithm", () => {
+  const heat = { type: "heatmap", x: [-0.5, 9.5], y: ["a"], z: [[-3]], customdata: [[0.125]] };
+  assert.deepEqual(tableOf({ data: [heat], layout: { xaxis: {}, yaxis: {} } }).rows, [["a", 0.125]]);
+});
+
+test("a crash is told with its time, its place and its exception, an end without one is not", () => {
+  const segment = {
+    id: "s",
+    ordinal: 0,
+    started_at: 0,
+    ended_at: null,
+    end: "crashed",
+    detail: "no memory",
+    first_step: 0,
+  };
+  const run = /** @type {any} */ ({ state: "crashed", segments: [segment], attempted: 1200 });
+  assert.equal(crashText(run), "The trainer crashed, after 1,200 updates: no memory");
+  assert.equal(crashText({ ...run, state: "running" }), "");
+  assert.equal(crashText({ ...run, segments: [] }), "");
 });
 
 test("a spreadsheet never takes a name for a formula", () => {

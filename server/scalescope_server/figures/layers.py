@@ -114,7 +114,7 @@ def _missing(measure: MeasureName, plan: MeasurePlan, look: Look, why: str) -> C
 
 def _figure(plan: MeasurePlan, values: NDArray[np.float64], grid: Grid, names: Sequence[str], look: Look) -> Json:
     labels, widest = [plain(name) for name in names], 18 if look.compact else 34
-    short = [plain(_abbreviated(name, widest), widest) for name in names]
+    short = [plain(name, widest) for name in _abbreviated(names, widest)]
     shown = range(0, len(labels), max(1, -(-len(labels) // 40)))
     z, colours = _colours(plan, values)
     trace: Json = {
@@ -141,22 +141,31 @@ def _figure(plan: MeasurePlan, values: NDArray[np.float64], grid: Grid, names: S
         "showgrid": False,
         "ticks": "",
     }
+    x: Json = {"range": list(grid.span), "showgrid": False}
+    if look.compact:
+        x["nticks"] = 3
     left = 12 + min(max(len(name) for name in short), widest) * 6
-    frame = layout(look, y=y, left=max(left, 60), x={"range": list(grid.span), "showgrid": False})
+    frame = layout(look, y=y, left=max(left, 60), x=x)
     frame |= {"hovermode": "closest", "meta": {"names": list(names)}}
     return {"data": [trace], "layout": frame}
 
 
-def _abbreviated(name: str, limit: int) -> str:
-    """``name`` with its leading modules cut to their initials until it fits: "b.0.norm1.weight". Numbers stay, since
-    they tell which block it is.
+def _abbreviated(names: Sequence[str], limit: int) -> list[str]:
+    """``names`` with leading modules cut to their initials until they fit, as many in all of one outer module:
+    "b.0.norm1.weight", "b.0.qkv.bias". Numbers stay, since they tell which block it is.
     """
-    parts = name.split(".")
-    for i, part in enumerate(parts[:-1]):
-        if len(".".join(parts)) <= limit:
-            break
-        parts[i] = part if part.isdecimal() else part[:1]
-    return ".".join(parts)
+    depths: dict[str, int] = {}
+    for name in names:
+        needed = next((n for n in range(name.count(".")) if len(_initials(name, n)) <= limit), name.count("."))
+        outer = name.partition(".")[0]
+        depths[outer] = max(depths.get(outer, 0), needed)
+    return [_initials(name, depths[name.partition(".")[0]]) for name in names]
+
+
+def _initials(name: str, depth: int) -> str:
+    *modules, own = name.split(".")
+    cut = [part if part.isdecimal() else part[:1] for part in modules[:depth]]
+    return ".".join([*cut, *modules[depth:], own])
 
 
 def _colours(plan: MeasurePlan, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], Json]:

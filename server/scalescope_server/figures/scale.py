@@ -36,7 +36,7 @@ NO_SCALER = "No loss scale has been recorded: this training has no scaler, as bf
 NEAR_OCTAVES = 6.0
 
 # Pixels, up to how many marks: many marks of full size would cover the line they stand on.
-_MARK_SIZES = ((9, 60), (7.5, 200), (6, math.inf))
+_MARK_SIZES = ((9, 60), (8, 250), (7, math.inf))
 
 
 def scale_chart(
@@ -183,7 +183,7 @@ def _mark_trace(found: Sequence[Mark], palette: Palette) -> Json:
             "size": next(size for size, most in _MARK_SIZES if len(found) <= most),
             "symbol": [SYMBOLS[mark.kind] for mark in found],
             "color": [colours[mark.kind] for mark in found],
-            "line": {"width": 1, "color": palette.panel},
+            "line": {"width": 0.5, "color": palette.panel},
         },
     }
 
