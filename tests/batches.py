@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,13 +19,19 @@ from scalescope.wire import (
     EventKind,
     Hello,
     Layout,
+    Module,
     Parameter,
+    Probe,
     Record,
     Sample,
     SampleKind,
     SampleReason,
     ScalerSettings,
+    Setup,
     Steps,
+    Subject,
+    Tally,
+    Window,
 )
 from scalescope_server.store.records import Batch
 
@@ -81,16 +88,67 @@ class Dictation:
 
     sequence: int = field(default=0)
 
-    def layout(self, *parameters: tuple[str, str | None], backward: Sequence[int] = ()) -> Layout:
-        """Parameters of 8 elements by name and compute format."""
-        listed = [Parameter(name, "module", [2, 4], "float32", 8, known) for name, known in parameters]
-        return Layout(sequence=self._next(), parameters=listed, order="observed", backward=list(backward))
+    def layout(
+        self, *parameters: tuple[str, str | None], backward: Sequence[int] = (), modules: Sequence[str] = ()
+    ) -> Layout:
+        """Parameters of 8 elements by name and compute format, and modules by name."""
+        return Layout(
+            sequence=self._next(),
+            parameters=[Parameter(name, "module", [2, 4], "float32", 8, known) for name, known in parameters],
+            order="observed",
+            backward=list(backward),
+            modules=[Module(name, "Linear") for name in modules],
+        )
 
-    def steps(self, first: int, count: int, **columns: Values) -> Steps:
-        """``columns``: a value for each update, or values by update, counted from ``first``."""
-        packed = {name: column(*_rows(values)) for name, values in columns.items()}
-        at = np.arange(first, first + count, dtype="<f8")
-        return Steps(sequence=self._next(), first=first, count=count, at=at.tobytes(), columns=packed)
+    def steps(self, first: int, count: int, *windows: tuple[int, object], **columns: Values) -> Steps:
+        """``columns``: a value for each update, or values by update, counted from ``first``.
+
+        ``windows``: so many updates with these facts.
+        """
+        return Steps(
+            sequence=self._next(),
+            first=first,
+            count=count,
+            at=np.arange(first, first + count, dtype="<f8").tobytes(),
+            columns={name: column(*_rows(values)) for name, values in columns.items()},
+            windows=[Window(alike, json.dumps(facts)) for alike, facts in windows],
+        )
+
+    def tally(
+        self,
+        step: int,
+        *,
+        subject: Subject = "parameter",
+        reason: SampleReason = "periodic",
+        scale: float | None = 65536.0,
+        indexes: Sequence[int] | None = None,
+        **columns: Sequence[float],
+    ) -> Tally:
+        return Tally(
+            sequence=self._next(),
+            step=step,
+            at=float(step),
+            subject=subject,
+            reason=reason,
+            scale=scale,
+            indexes=_indexes(indexes),
+            columns=_float64(columns),
+        )
+
+    def probe(
+        self, step: int, data: object = None, *, indexes: Sequence[int] | None = None, **columns: Sequence[float]
+    ) -> Probe:
+        return Probe(
+            sequence=self._next(),
+            step=step,
+            at=float(step),
+            data=json.dumps(data or {}),
+            indexes=_indexes(indexes),
+            columns=_float64(columns),
+        )
+
+    def setup(self, step: int, **facts: object) -> Setup:
+        return Setup(sequence=self._next(), step=step, at=float(step), data=json.dumps(facts))
 
     def sample(
         self,
@@ -110,7 +168,7 @@ class Dictation:
             reason=reason,
             scale=scale,
             micro_batches=1,
-            parameters=b"" if parameters is None else np.array(parameters, "<i4").tobytes(),
+            parameters=_indexes(parameters),
             table=pack(table),
         )
 
@@ -140,6 +198,14 @@ def histograms(*exponents: Sequence[int], zero: int = 0, inf: int = 0, nan: int 
 def same(found: Histograms, expected: Histograms) -> bool:
     names = ("counts", "zero", "inf", "nan", "amax", "sum_squares")
     return all(np.array_equal(getattr(found, name), getattr(expected, name)) for name in names)
+
+
+def _indexes(indexes: Sequence[int] | None) -> bytes:
+    return b"" if indexes is None else np.array(indexes, "<i4").tobytes()
+
+
+def _float64(columns: Mapping[str, Sequence[float]]) -> dict[str, bytes]:
+    return {name: np.array(values, "<f8").tobytes() for name, values in columns.items()}
 
 
 def _rows(values: Values) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

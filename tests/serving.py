@@ -25,6 +25,7 @@ from scalescope.wire import (
     FromTrainer,
     Hello,
     Layout,
+    Module,
     Parameter,
     Record,
     Sample,
@@ -188,6 +189,25 @@ def serving(database: str, *, clock: Callable[[], float] = time.time, **settings
         assert not thread.is_alive(), "the server did not stop"
 
 
+def ok(served: Served, path: str) -> Any:
+    """What the server answers to a GET that it can answer."""
+    answer = served.get(path)
+    assert answer.status == 200, answer.body
+    assert answer.headers["content-type"] == "application/json"
+    return answer.json()
+
+
+def error(served: Served, path: str, status: int, method: str = "GET", body: object = None) -> dict[str, Any]:
+    """What it says is wrong."""
+    answer = served.call(method, path, body=body)
+    assert answer.status == status, answer.body
+    told = answer.json()
+    assert set(told) == {"error"}
+    assert set(told["error"]) == {"code", "message", "field"}
+    found: dict[str, Any] = told["error"]
+    return found
+
+
 def hello(run: str = "run-1", *, segment: str = "seg-1", rank: int = 0, **changes: Any) -> Hello:
     scaler = ScalerSettings(
         name="GradScaler", enabled=True, scale=65536.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000
@@ -211,9 +231,11 @@ def hello(run: str = "run-1", *, segment: str = "seg-1", rank: int = 0, **change
     return Hello(**(fields | changes))
 
 
-def layout(sequence: int) -> Layout:
+def layout(sequence: int, *modules: tuple[str, str]) -> Layout:
+    """The parameters of one block, and ``modules`` by name and class."""
     parameters = [Parameter(name, "block", [4, 4], "float32", 16, "fp16") for name in ("block.weight", "block.bias")]
-    return Layout(sequence=sequence, parameters=parameters, order="observed", backward=[1, 0])
+    told = [Module(*module) for module in modules]
+    return Layout(sequence=sequence, parameters=parameters, order="observed", backward=[1, 0], modules=told)
 
 
 def steps(sequence: int, first: int, count: int = 1, **columns: list[float]) -> Steps:

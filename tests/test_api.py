@@ -6,13 +6,12 @@ import base64
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
 
 import msgspec
 import pytest
 from scalescope_server.edge import MAX_BODY_BYTES
 
-from tests.serving import Served, bye, hello, layout, sample, skip, steps
+from tests.serving import Served, bye, error, hello, layout, ok, sample, skip, steps
 
 Serve = Callable[..., AbstractContextManager[Served]]
 
@@ -32,23 +31,6 @@ def stored(served: Served) -> Served:
             skip(5, 3),
         )
     return served
-
-
-def ok(served: Served, path: str) -> Any:
-    answer = served.get(path)
-    assert answer.status == 200, answer.body
-    assert answer.headers["content-type"] == "application/json"
-    return answer.json()
-
-
-def error(served: Served, path: str, status: int, method: str = "GET", body: object = None) -> dict[str, Any]:
-    answer = served.call(method, path, body=body)
-    assert answer.status == status, answer.body
-    told = answer.json()
-    assert set(told) == {"error"}
-    assert set(told["error"]) == {"code", "message", "field"}
-    found: dict[str, Any] = told["error"]
-    return found
 
 
 def test_the_runs_list_has_the_contracts_fields(stored: Served) -> None:
@@ -82,7 +64,7 @@ def test_a_run_tells_everything_but_its_numbers(stored: Served) -> None:
         ("block.weight", [4, 4], "fp16"),
         ("block.bias", [4, 4], "fp16"),
     ]
-    assert run["modules"] == [{"name": "block", "parameters": 2, "numel": 32}]
+    assert run["modules"] == [{"name": "block", "kind": None, "parameters": 2, "numel": 32}]
     assert (run["ranks"], run["segments"][0]["id"], run["ledger"][0]["received"]) == ([0], "seg-1", 6)
 
 

@@ -16,6 +16,7 @@ from scalescope.wire import EventKind
 from scalescope_server.app import create_app
 from scalescope_server.settings import Settings
 from scalescope_server.store.engine import open_store
+from scalescope_server.store.tables import STEP_COLUMNS
 
 from tests.serving import Served
 
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 COMMANDS = ("serve", "demo", "runs", "findings", "push", "migrate")
 SERIES = (
-    *("scale", "skipped", "applied", "attempted", "growth_tracker", "loss", "learning_rate", "step_ms", "tokens"),
+    *("attempted", "applied", *STEP_COLUMNS),
     *("grad_norm", "amax", "zero_share", "subnormal_share", "flush_share"),
 )
 

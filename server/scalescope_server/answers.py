@@ -15,8 +15,10 @@ from starlette.responses import Response
 from scalescope_server.errors import ServerError
 from scalescope_server.store.records import (
     EventRow,
+    FactsRow,
     FindingRow,
     LedgerRow,
+    ModuleRow,
     ParameterRow,
     RunDetail,
     RunState,
@@ -82,9 +84,13 @@ class RunsAnswer(Struct, frozen=True):
 
 
 class ModuleLine(Struct, frozen=True):
-    """A module that owns parameters: how many, and of how many elements."""
+    """A module: how many parameters it owns itself, and of how many elements.
+
+    ``kind``: its class, null for one that is known by its parameters alone.
+    """
 
     name: str
+    kind: str | None
     parameters: int
     numel: int
 
@@ -132,6 +138,14 @@ class SeriesAnswer(Struct, frozen=True):
 
 class EventsAnswer(Struct, frozen=True):
     items: list[EventRow]
+    next: str | None
+
+
+class FactsAnswer(Struct, frozen=True):
+    """``items``: stretches of updates whose windows were alike; ``setup``: in force at the end of the range."""
+
+    items: list[FactsRow]
+    setup: dict[str, object]
     next: str | None
 
 
@@ -183,6 +197,7 @@ SHAPES = (
     RunAnswer,
     SeriesAnswer,
     EventsAnswer,
+    FactsAnswer,
     LayersAnswer,
     HistogramAnswer,
     FindingsAnswer,
@@ -213,16 +228,17 @@ def run_answer(detail: RunDetail) -> RunAnswer:
     rest = msgspec.structs.asdict(detail)
     del rest["summary"]
     line = msgspec.structs.asdict(run_line(detail.summary))
-    return RunAnswer(**line, **rest, modules=_modules(detail.parameters))
+    return RunAnswer(**(line | rest | {"modules": _modules(detail.modules, detail.parameters)}))
 
 
 def series_columns(series: Series) -> SeriesColumns:
     return SeriesColumns(**{name: getattr(series, name).tolist() for name in SeriesColumns.__struct_fields__})
 
 
-def _modules(parameters: list[ParameterRow]) -> list[ModuleLine]:
-    """The modules in the order of their first parameter."""
-    sizes: dict[str, list[int]] = {}
+def _modules(told: list[ModuleRow], parameters: list[ParameterRow]) -> list[ModuleLine]:
+    """The modules that were told, then the others that own parameters, in the order of their first."""
+    kinds = {module.name: module.kind for module in told}
+    sizes: dict[str, list[int]] = {name: [] for name in kinds}
     for parameter in parameters:
         sizes.setdefault(parameter.module, []).append(parameter.numel)
-    return [ModuleLine(name, len(numels), sum(numels)) for name, numels in sizes.items()]
+    return [ModuleLine(name, kinds.get(name), len(numels), sum(numels)) for name, numels in sizes.items()]

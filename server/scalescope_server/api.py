@@ -12,6 +12,7 @@ from scalescope.wire import SampleKind
 
 from scalescope_server.answers import (
     EventsAnswer,
+    FactsAnswer,
     FindingsAnswer,
     HistogramAnswer,
     LayersAnswer,
@@ -30,6 +31,7 @@ from scalescope_server.rooms import RoomsHere
 from scalescope_server.samples import histogram_answer, layers_answer
 from scalescope_server.store.buckets import MAX_BUCKETS
 from scalescope_server.store.curves import MAX_POINTS
+from scalescope_server.store.facts import MAX_FACTS
 from scalescope_server.store.reader import Reader
 from scalescope_server.store.records import RunState
 from scalescope_server.store.runs import MAX_RUNS
@@ -128,7 +130,7 @@ async def get_events(
     cursor: Cursor = None,
     limit: int = 500,
 ) -> Response:
-    """Every event of the run, or those of one ``kind``: skip, growth, backoff, scale_set, dropped."""
+    """Every event, or those of one ``kind``: skip, growth, backoff, scale_set, nonfinite, dropped."""
     items, following = await rooms.reading.read(
         rooms.store.reader.events,
         run,
@@ -139,6 +141,23 @@ async def get_events(
         limit=_clamped(limit, MAX_EVENTS),
     )
     return json_answer(EventsAnswer(items, following))
+
+
+@router.get("/{run}/facts", responses=answers(FactsAnswer, "What held of the windows, and of the set-up."))
+async def get_facts(
+    run: RunHere, rooms: RoomsHere, span: SpanHere, cursor: Cursor = None, limit: int = 500, rank: Rank = 0
+) -> Response:
+    """The facts of every update's window; neighbours that are alike are one item."""
+    items, setup, following = await rooms.reading.read(
+        rooms.store.reader.facts,
+        run,
+        start=span.start,
+        stop=span.stop,
+        cursor=cursor,
+        limit=_clamped(limit, MAX_FACTS),
+        rank=rank,
+    )
+    return json_answer(FactsAnswer(items, setup, following))
 
 
 @router.get("/{run}/layers", responses=answers(LayersAnswer, "One measure, parameters by buckets of steps."))

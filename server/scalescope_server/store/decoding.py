@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Never
+from typing import Any, NamedTuple, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from scalescope.wire import Bye, Event, Layout, Probe, Record, Sample, Setup, St
 
 from scalescope_server.store.derived import DERIVED
 from scalescope_server.store.errors import BadRecord
-from scalescope_server.store.json_text import json_object
+from scalescope_server.store.json_text import dumps, json_object
 from scalescope_server.store.levels import MAX_STEP
 from scalescope_server.store.tables import STEP_COLUMNS
 
@@ -29,9 +29,20 @@ _OWN_PREFIX = "user/"
 Rows = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 
+class Stretch(NamedTuple):
+    """The updates ``first`` to ``last``, both in it, whose windows are alike: ``facts`` is strict JSON text."""
+
+    first: int
+    last: int
+    facts: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Updates:
-    """A :class:`Steps` record: ``columns`` of the step table and the user's ``own``, as (rows, values)."""
+    """A :class:`Steps` record: ``columns`` of the step table and the user's ``own``, as (rows, values).
+
+    ``windows``: in order, those that have facts.
+    """
 
     sequence: int
     first: int
@@ -39,6 +50,7 @@ class Updates:
     at: NDArray[np.float64]
     columns: dict[str, Rows]
     own: dict[str, Rows]
+    windows: list[Stretch]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +70,15 @@ class Happening:
     data: dict[str, Any]
 
 
-Decoded = Layout | Updates | Measured | Happening | Tally | Probe | Setup | Bye
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A :class:`Setup` record with its data read."""
+
+    record: Setup
+    data: dict[str, Any]
+
+
+Decoded = Layout | Updates | Measured | Happening | Held | Tally | Probe | Bye
 
 
 def decode(record: Record) -> Decoded:
@@ -73,6 +93,8 @@ def decode(record: Record) -> Decoded:
         return _measured(record)
     if isinstance(record, Event):
         return _happening(record)
+    if isinstance(record, Setup):
+        return _held(record)
     if isinstance(record, Bye):
         _check_time("bye", record.sequence, record.at)
     return record
@@ -89,7 +111,18 @@ def _updates(record: Steps) -> Updates:
     columns = {name: rows for name, rows in read.items() if name in STEP_COLUMNS}
     own = {own_name(name): rows for name, rows in read.items() if name not in STEP_COLUMNS}
     _check_columns(record, columns)
-    return Updates(record.sequence, record.first, record.count, at, columns, own)
+    return Updates(record.sequence, record.first, record.count, at, columns, own, _windows(record))
+
+
+def _windows(record: Steps) -> list[Stretch]:
+    if sum(window.count for window in record.windows) > record.count:
+        _refuse(record, f"expected windows of at most {record.count} updates, got more")
+    facts = {text: dumps(_object(record, "windows", text)) for text in {window.data for window in record.windows}}
+    found, first = [], record.first
+    for window in record.windows:
+        found.append(Stretch(first, first + window.count - 1, facts[window.data]))
+        first += window.count
+    return [stretch for stretch in found if stretch.facts != "{}"]
 
 
 def own_name(name: str) -> str:
@@ -125,13 +158,22 @@ def _measured(record: Sample) -> Measured:
 
 def _happening(record: Event) -> Happening:
     _check_place(record)
+    return Happening(record, _object(record, "data", record.data))
+
+
+def _held(record: Setup) -> Held:
+    _check_place(record)
+    return Held(record, _object(record, "data", record.data))
+
+
+def _object(record: Steps | Event | Setup, name: str, text: str) -> dict[str, Any]:
     try:
-        return Happening(record, json_object(record.data))
+        return json_object(text)
     except ValueError as error:
-        raise BadRecord("event", record.sequence, f"data: {error}") from error
+        raise BadRecord(_kind(record), record.sequence, f"{name}: {error}") from error
 
 
-def _check_place(record: Sample | Event) -> None:
+def _check_place(record: Sample | Event | Setup) -> None:
     if record.step >= MAX_STEP:
         _refuse(record, f"expected a step below {MAX_STEP}, got {record.step}")
     _check_time(_kind(record), record.sequence, record.at)
@@ -142,9 +184,9 @@ def _check_time(record: str, sequence: int, at: float) -> None:
         raise BadRecord(record, sequence, f"expected seconds since the epoch, got {at}")
 
 
-def _refuse(record: Steps | Sample | Event, message: str) -> Never:
+def _refuse(record: Steps | Sample | Event | Setup, message: str) -> Never:
     raise BadRecord(_kind(record), record.sequence, message)
 
 
-def _kind(record: Steps | Sample | Event) -> str:
+def _kind(record: Steps | Sample | Event | Setup) -> str:
     return type(record).__name__.lower()

@@ -15,8 +15,9 @@ from scalescope.wire import Bye, Layout, Record
 from sqlalchemy import Connection, func, insert, select, update
 
 from scalescope_server.store import tables
-from scalescope_server.store.decoding import Decoded, Happening, Measured, Updates, decode
+from scalescope_server.store.decoding import Decoded, Happening, Held, Measured, Updates, decode
 from scalescope_server.store.errors import BadRecord
+from scalescope_server.store.facts import enter_setups
 from scalescope_server.store.layouts import enter_layout
 from scalescope_server.store.measured import enter_samples
 from scalescope_server.store.origin import Origin, origin_of
@@ -24,6 +25,7 @@ from scalescope_server.store.records import Batch, Receipt, RunId
 from scalescope_server.store.totals import note_delivery, note_totals
 from scalescope_server.store.transaction import Transaction
 from scalescope_server.store.updates import Counted, enter_updates
+from scalescope_server.store.windows import enter_windows
 
 
 def enter_batch(transaction: Transaction, batch: Batch) -> Receipt:
@@ -74,7 +76,10 @@ def _enter(transaction: Transaction, origin: Origin, decoded: Sequence[Decoded])
             enter_layout(transaction.connection, origin, record)
     enter_samples(transaction, origin, [d for d in decoded if isinstance(d, Measured)])
     _enter_events(transaction.connection, origin, [d for d in decoded if isinstance(d, Happening)])
-    counted = enter_updates(transaction, origin, [d for d in decoded if isinstance(d, Updates)])
+    enter_setups(transaction.connection, origin, [d for d in decoded if isinstance(d, Held)])
+    updates = [d for d in decoded if isinstance(d, Updates)]
+    counted = enter_updates(transaction, origin, updates)
+    enter_windows(transaction.connection, origin, updates)
     for record in decoded:
         if isinstance(record, Bye):
             _end(transaction.connection, origin, record)

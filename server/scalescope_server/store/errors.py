@@ -13,7 +13,8 @@ class BadRecord(StoreError):
     """A record's content cannot be true, so nothing of its batch was stored. Sending it again will not help.
 
     Attributes:
-        record: what it was, "hello", "layout", "steps", "sample", "event" or "bye".
+        record: what it was, "hello", "layout", "steps", "sample", "tally", "probe", "setup",
+            "event" or "bye".
         sequence: its number, None for a Hello.
     """
 

@@ -1,7 +1,7 @@
-"""A run's parameters: one list for all its segments and ranks, told apart by name.
+"""A run's parameters and modules: one list of each for all its segments and ranks, told apart by name.
 
-A resumed segment, or another rank, may list its parameters in another order. Each keeps its own map into the
-run's list, so samples of all of them have their rows in one order.
+A resumed segment, or another rank, may list them in another order. Each keeps its own maps into the run's lists,
+so samples of all of them have their rows in one order.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scalescope.packing import MAX_ROWS
-from scalescope.wire import Layout
-from sqlalchemy import Connection, bindparam, func, select, update
+from scalescope.wire import Layout, Subject
+from sqlalchemy import Connection, Select, Table, bindparam, func, select, update
 
 from scalescope_server.store import tables
 from scalescope_server.store.derived import format_code
@@ -25,60 +25,90 @@ from scalescope_server.store.upsert import Insert, insert_for, replace_rows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Places:
-    """Layout index -> position among the run's parameters, int64, and code of its compute format, uint8."""
+    """What the indexes of a caller's records mean.
+
+    ``positions``: parameter index -> position among the run's parameters, int64; ``formats``: code of its compute
+    format, uint8. ``modules``: module index -> position among the run's modules, int64.
+    """
 
     positions: NDArray[np.int64]
     formats: NDArray[np.uint8]
+    modules: NDArray[np.int64]
+
+    def of(self, subject: Subject) -> NDArray[np.int64]:
+        """Index -> position of the parameters or of the modules."""
+        return self.positions if subject == "parameter" else self.modules
 
 
 def enter_layout(connection: Connection, origin: Origin, record: Layout) -> None:
-    """Store what a layout tells of the run's parameters.
+    """Store what a layout tells of the run's parameters and modules.
 
     Raises:
-        BadRecord: if it names a parameter twice, an index it does not have, moves those of the layout before,
-            or the run would have more than a table of histograms holds.
+        BadRecord: if it names one twice, an index it does not have, moves those of the layout before, or the run
+            would have more than a table of histograms holds.
     """
     _check(record)
-    known = {row.name: row.position for row in connection.execute(_KNOWN, {"of_run": origin.run})}
-    for parameter in record.parameters:
-        known.setdefault(parameter.name, len(known))
-    if len(known) > MAX_ROWS:
-        raise BadRecord("layout", record.sequence, f"expected at most {MAX_ROWS} parameters in a run, got {len(known)}")
-    positions = np.array([known[p.name] for p in record.parameters], "<i4")
-    before = _stored(connection, origin)
-    if before is not None and not np.array_equal(before.positions, positions[: len(before.positions)]):
-        raise BadRecord("layout", record.sequence, "expected the parameters of the layout before, in their order")
+    positions = _positions(connection, origin, record, "parameter")
+    modules = _positions(connection, origin, record, "module")
+    before = places_of(connection, origin)
+    placed_now: dict[Subject, NDArray[np.int32]] = {"parameter": positions, "module": modules}
+    for subject, placed in placed_now.items():
+        told = before.of(subject)
+        if not np.array_equal(told, placed[: len(told)]):
+            raise BadRecord("layout", record.sequence, f"expected the {subject}s of the layout before, in their order")
     _store_parameters(connection, origin.run, record, positions)
+    _store_modules(connection, origin.run, record, modules)
     formats = np.array([format_code(p.compute_format) for p in record.parameters], np.uint8)
     row = {
         "segment": origin.segment,
         "rank": origin.rank,
         "positions": positions.tobytes(),
         "formats": formats.tobytes(),
+        "modules": modules.tobytes(),
     }
     replace_rows(connection, tables.layout, [row])
     connection.execute(_ORDERED, {"of_segment": origin.segment, "known_by": record.order})
 
 
 def places_of(connection: Connection, origin: Origin) -> Places:
-    """What the indexes of a caller's samples mean; empty before its first layout."""
-    return _stored(connection, origin) or Places(np.zeros(0, np.int64), np.zeros(0, np.uint8))
+    """What the indexes of a caller's records mean; empty before its first layout."""
+    row = connection.execute(_LAYOUT, {"of_segment": origin.segment, "of_rank": origin.rank}).one_or_none()
+    if row is None:
+        return Places(np.zeros(0, np.int64), np.zeros(0, np.uint8), np.zeros(0, np.int64))
+    positions, modules = (np.frombuffer(raw, "<i4").astype(np.int64) for raw in (row.positions, row.modules))
+    return Places(positions, np.frombuffer(row.formats, np.uint8), modules)
 
 
 def _check(record: Layout) -> None:
-    names = {p.name for p in record.parameters}
-    if len(names) != len(record.parameters):
-        raise BadRecord("layout", record.sequence, "expected a different name for each parameter, got one twice")
+    for subject in _LISTS:
+        names = _names(record, subject)
+        if len(set(names)) != len(names):
+            raise BadRecord("layout", record.sequence, f"expected a different name for each {subject}, got one twice")
     inside = max(record.backward, default=-1) < len(record.parameters)
     if not inside or len(set(record.backward)) != len(record.backward):
         raise BadRecord("layout", record.sequence, "expected each index once in the backward order, and only indexes")
 
 
-def _stored(connection: Connection, origin: Origin) -> Places | None:
-    row = connection.execute(_LAYOUT, {"of_segment": origin.segment, "of_rank": origin.rank}).one_or_none()
-    if row is None:
-        return None
-    return Places(np.frombuffer(row.positions, "<i4").astype(np.int64), np.frombuffer(row.formats, np.uint8))
+def _names(record: Layout, subject: Subject) -> list[str]:
+    return [listed.name for listed in (record.parameters if subject == "parameter" else record.modules)]
+
+
+def _positions(connection: Connection, origin: Origin, record: Layout, subject: Subject) -> NDArray[np.int32]:
+    """Index -> position in the run's list, int32; what is new goes to its end."""
+    names = _names(record, subject)
+    known = {row.name: row.position for row in connection.execute(_LISTS[subject], {"of_run": origin.run})}
+    for name in names:
+        known.setdefault(name, len(known))
+    if len(known) > MAX_ROWS:
+        message = f"expected at most {MAX_ROWS} {subject}s in a run, got {len(known)}"
+        raise BadRecord("layout", record.sequence, message)
+    return np.array([known[name] for name in names], "<i4")
+
+
+def _store_modules(connection: Connection, run: int, record: Layout, positions: NDArray[np.int32]) -> None:
+    placed = zip(positions.tolist(), record.modules, strict=True)
+    rows = [{"run": run, "position": place, "name": module.name, "kind": module.kind} for place, module in placed]
+    replace_rows(connection, tables.module, rows)
 
 
 def _store_parameters(connection: Connection, run: int, record: Layout, positions: NDArray[np.int32]) -> None:
@@ -101,6 +131,10 @@ def _store_parameters(connection: Connection, run: int, record: Layout, position
         connection.execute(_telling(connection.dialect.name), rows)
 
 
+def _listed(table: Table) -> Select[Any]:
+    return select(table.c.name, table.c.position).where(table.c.run == bindparam("of_run"))
+
+
 @cache
 def _telling(dialect: str) -> Insert:
     """A later layout tells more: what it leaves open stays as it was known."""
@@ -111,10 +145,11 @@ def _telling(dialect: str) -> Insert:
     return new.on_conflict_do_update(index_elements=["run", "position"], set_={**plain, **kept})
 
 
-_KNOWN = select(tables.parameter.c.name, tables.parameter.c.position).where(
-    tables.parameter.c.run == bindparam("of_run")
-)
-_LAYOUT = select(tables.layout.c.positions, tables.layout.c.formats).where(
+_LISTS: dict[Subject, Select[Any]] = {
+    "parameter": _listed(tables.parameter),
+    "module": _listed(tables.module),
+}
+_LAYOUT = select(tables.layout.c.positions, tables.layout.c.formats, tables.layout.c.modules).where(
     tables.layout.c.segment == bindparam("of_segment"), tables.layout.c.rank == bindparam("of_rank")
 )
 _ORDERED = (

@@ -10,11 +10,12 @@ from scalescope.wire import SampleKind
 from sqlalchemy import Connection, Engine, Row, bindparam, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from scalescope_server.store import buckets, curves, history, tables
+from scalescope_server.store import buckets, curves, facts, history, tables
 from scalescope_server.store.errors import NotFound
 from scalescope_server.store.outages import outage
 from scalescope_server.store.records import (
     EventRow,
+    FactsRow,
     FindingRow,
     ParameterRow,
     Position,
@@ -105,6 +106,22 @@ class Reader:
         with self._reading() as connection:
             key = _found(connection, run).key
             return history.read_events(connection, key, kind=kind, start=start, stop=stop, cursor=cursor, limit=limit)
+
+    def facts(
+        self,
+        run: str,
+        *,
+        start: int | None = None,
+        stop: int | None = None,
+        cursor: str | None = None,
+        limit: int = 500,
+        rank: int = 0,
+    ) -> tuple[list[FactsRow], dict[str, object], str | None]:
+        """What held of the windows, the set-up in force at the end, the cursor of the next. :class:`BadCursor`."""
+        with self._reading() as connection:
+            told = facts.Told(_found(connection, run).key, rank, start, stop)
+            rows, after = facts.read_facts(connection, told, cursor=cursor, limit=limit)
+            return rows, facts.read_setup(connection, told), after
 
     def samples(
         self,

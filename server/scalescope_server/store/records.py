@@ -112,6 +112,14 @@ class ParameterRow(Struct, frozen=True, kw_only=True):
     backward: int | None
 
 
+class ModuleRow(Struct, frozen=True, kw_only=True):
+    """A watched module: its class, and its place in forward order. "" is the model itself."""
+
+    name: str
+    kind: str
+    index: int
+
+
 class SegmentRow(Struct, frozen=True, kw_only=True):
     """One start of the trainer. ``first_step``: the run's step that the segment's update 0 became."""
 
@@ -134,6 +142,7 @@ class RunDetail(Struct, frozen=True, kw_only=True):
     scaler: dict[str, object] | None
     optimizers: list[dict[str, object]]
     parameters: list[ParameterRow]
+    modules: list[ModuleRow]
     segments: list[SegmentRow]
     ranks: list[int]
     ledger: list[LedgerRow]
@@ -167,6 +176,16 @@ class EventRow(Struct, frozen=True, kw_only=True):
     rank: int
     at: float
     data: dict[str, object]
+
+
+class FactsRow(Struct, frozen=True, kw_only=True):
+    """The updates ``first_step`` to ``last_step``, both in it, whose windows were alike: the facts of each."""
+
+    first_step: int
+    last_step: int
+    segment: str
+    rank: int
+    facts: dict[str, object]
 
 
 class SampleBucket(Struct, frozen=True):

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Row, select
 
 from scalescope_server.store import tables
 from scalescope_server.store.origin import ledger_of
-from scalescope_server.store.records import LedgerRow, ParameterRow, RunDetail, SegmentRow
+from scalescope_server.store.records import LedgerRow, ModuleRow, ParameterRow, RunDetail, SegmentRow
 from scalescope_server.store.runs import summaries
 
 
@@ -22,6 +22,7 @@ def read_run(connection: Connection, run: Row[Any], silent_before: float) -> Run
         scaler=run.scaler,
         optimizers=run.optimizers,
         parameters=read_parameters(connection, run.key),
+        modules=read_modules(connection, run.key),
         segments=_segments(connection, run.key),
         ranks=sorted({row.rank for row in ledger}),
         ledger=ledger,
@@ -48,6 +49,13 @@ def read_parameters(connection: Connection, run: int) -> list[ParameterRow]:
         )
         for stored in found
     ]
+
+
+def read_modules(connection: Connection, run: int) -> list[ModuleRow]:
+    """The watched modules of the run in forward order; none where no trainer told them."""
+    row = tables.module.c
+    found = connection.execute(select(tables.module).where(row.run == run).order_by(row.position))
+    return [ModuleRow(name=stored.name, kind=stored.kind, index=stored.position) for stored in found]
 
 
 def _segments(connection: Connection, run: int) -> list[SegmentRow]:

@@ -1,0 +1,116 @@
+"""What held of a training: the facts of its windows, and its set-up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select
+
+from scalescope_server.store import tables
+from scalescope_server.store.cursors import packed_cursor, unpacked_cursor
+from scalescope_server.store.decoding import Held
+from scalescope_server.store.origin import Origin
+from scalescope_server.store.records import FactsRow
+
+MAX_FACTS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Whose facts to read, and of which steps: [start, stop), open where None."""
+
+    run: int
+    rank: int
+    start: int | None
+    stop: int | None
+
+
+def enter_setups(connection: Connection, origin: Origin, records: Sequence[Held]) -> None:
+    """Store the set-ups of one caller."""
+    rows = [
+        {
+            "run": origin.run,
+            "rank": origin.rank,
+            "step": origin.first_step + held.record.step,
+            "segment": origin.segment,
+            "at": held.record.at,
+            "data": held.data,
+        }
+        for held in records
+    ]
+    if rows:
+        connection.execute(_NEW_SETUPS, rows)
+
+
+def read_facts(
+    connection: Connection, told: Told, *, cursor: str | None, limit: int
+) -> tuple[list[FactsRow], str | None]:
+    """The windows that meet the steps, in the order of their first ones, and the cursor of the next.
+
+    Raises:
+        BadCursor: for a cursor that did not come from here.
+    """
+    row = tables.window.c
+    limit = min(max(limit, 1), MAX_FACTS)
+    query = (
+        select(tables.window, tables.segment.c.id.label("segment_id"))
+        .join(tables.segment, tables.segment.c.key == row.segment)
+        .where(row.run == told.run, row.rank == told.rank)
+    )
+    if told.start is not None:
+        query = query.where(row.first_step >= _begun(connection, told), row.last_step >= told.start)
+    if told.stop is not None:
+        query = query.where(row.first_step < told.stop)
+    if cursor is not None:
+        step, segment = unpacked_cursor(cursor, tuple[int, int])
+        query = query.where(or_(row.first_step > step, and_(row.first_step == step, row.segment > segment)))
+    found = connection.execute(query.order_by(row.first_step, row.segment).limit(limit + 1)).all()
+    page = found[:limit]
+    after = packed_cursor((page[-1].first_step, page[-1].segment)) if len(found) > limit else None
+    rows = [
+        FactsRow(
+            first_step=stored.first_step,
+            last_step=stored.last_step,
+            segment=stored.segment_id,
+            rank=stored.rank,
+            facts=stored.data,
+        )
+        for stored in page
+    ]
+    return rows, after
+
+
+def read_setup(connection: Connection, told: Told) -> dict[str, Any]:
+    """The set-up in force at the end of the steps; empty before the first."""
+    row = tables.setup.c
+    query = select(row.data).where(row.run == told.run, row.rank == told.rank)
+    if told.stop is not None:
+        query = query.where(row.step < told.stop)
+    found = connection.execute(query.order_by(row.step.desc(), row.key.desc()).limit(1)).scalar_one_or_none()
+    return dict(found or {})
+
+
+def _begun(connection: Connection, told: Told) -> int:
+    """Where the first window that meets the steps begins: at most one of each segment began before them."""
+    found = connection.execute(_BEGUN, {"of_run": told.run, "of_rank": told.rank, "start": told.start}).scalar_one()
+    return int(told.start or 0) if found is None else int(found)
+
+
+_NEW_SETUPS = insert(tables.setup)
+_inner = tables.window.alias("inner_window")
+_latest = (
+    select(func.max(_inner.c.first_step))
+    .where(_inner.c.segment == tables.segment.c.key, _inner.c.rank == bindparam("of_rank"))
+    .where(_inner.c.first_step <= bindparam("start"))
+    .correlate(tables.segment)
+    .scalar_subquery()
+)
+_BEGUN = (
+    select(func.min(tables.window.c.first_step))
+    .select_from(tables.segment)
+    .join(tables.window, tables.window.c.segment == tables.segment.c.key)
+    .where(tables.segment.c.run == bindparam("of_run"), tables.window.c.rank == bindparam("of_rank"))
+    .where(tables.window.c.first_step == _latest, tables.window.c.last_step >= bindparam("start"))
+)

@@ -1,0 +1,146 @@
+"""Runs, their segments, what was delivered of each, and what the indexes in their records mean."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from scalescope_server.store.tables.base import Json, Key, metadata, run_key
+
+run = Table(
+    "run",
+    metadata,
+    Column("key", Key, primary_key=True),
+    Column("id", String(64), nullable=False, unique=True),
+    Column("project", String(512), nullable=False),
+    Column("name", String(512), nullable=False),
+    Column("tags", Json, nullable=False),
+    Column("note", Text, nullable=False),
+    Column("healthy", Boolean),
+    Column("config", Json, nullable=False),
+    Column("environment", Json, nullable=False),
+    Column("scaler", Json),
+    Column("optimizers", Json, nullable=False),
+    Column("every", BigInteger, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("last_seen_at", Double, nullable=False),
+    Column("ending", String(16)),
+    # Of rank 0, kept in the transaction that stores the steps.
+    Column("attempted", BigInteger, nullable=False),
+    Column("skipped", BigInteger, nullable=False),
+    Column("scale", Double, nullable=False),
+    Column("scale_flag", SmallInteger, nullable=False),
+    Column("last_step", BigInteger, nullable=False),
+    # Of all ranks: one more than the highest update, one more than the highest step of any update or sample, and
+    # the levels of roll-ups kept so far.
+    Column("next_step", BigInteger, nullable=False),
+    Column("length", BigInteger, nullable=False),
+    Column("levels", SmallInteger, nullable=False),
+    Index("run_newest", "started_at", "key"),
+    Index("run_project", "project", "started_at", "key"),
+)
+
+segment = Table(
+    "segment",
+    metadata,
+    Column("key", Key, primary_key=True),
+    run_key(),
+    Column("id", String(64), nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("first_step", BigInteger, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("ended_at", Double),
+    Column("ending", String(16)),
+    Column("detail", Text),
+    Column("backward_order", String(16), nullable=False),
+    UniqueConstraint("run", "id"),
+)
+
+# The segments of deleted runs, by the ids that their trainers use: some still run, or have yet to push a file.
+deleted = Table(
+    "deleted",
+    metadata,
+    Column("run", String(64), nullable=False),
+    Column("segment", String(64), nullable=False),
+    PrimaryKeyConstraint("run", "segment"),
+    sqlite_with_rowid=False,
+)
+
+# Delivery of one rank of one segment, and the facts of its last heartbeat.
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("segment", Key, ForeignKey("segment.key", ondelete="CASCADE"), nullable=False),
+    Column("rank", Integer, nullable=False),
+    Column("ranges", LargeBinary, nullable=False),
+    Column("duplicate", BigInteger, nullable=False),
+    # All that the trainer says it dropped; and of these, those that had a number and leave a gap.
+    Column("dropped", BigInteger, nullable=False),
+    Column("dropped_numbers", BigInteger, nullable=False),
+    Column("highest_step", BigInteger, nullable=False),
+    Column("highest_sample", BigInteger, nullable=False),
+    Column("last_seen_at", Double, nullable=False),
+    Column("ending", String(16)),
+    Column("beat_at", Double),
+    Column("progress_step", BigInteger),
+    Column("progress_at", Double),
+    Column("pending", BigInteger),
+    PrimaryKeyConstraint("segment", "rank"),
+    sqlite_with_rowid=False,
+)
+
+# What the indexes of one rank's records mean: ``positions`` int32 into ``parameter``, ``formats`` uint8 codes, and
+# ``modules`` int32 into ``module``.
+layout = Table(
+    "layout",
+    metadata,
+    Column("segment", Key, ForeignKey("segment.key", ondelete="CASCADE"), nullable=False),
+    Column("rank", Integer, nullable=False),
+    Column("positions", LargeBinary, nullable=False),
+    Column("formats", LargeBinary, nullable=False),
+    Column("modules", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("segment", "rank"),
+)
+
+parameter = Table(
+    "parameter",
+    metadata,
+    run_key(),
+    Column("position", Integer, nullable=False),
+    Column("name", String(512), nullable=False),
+    Column("module", String(512), nullable=False),
+    Column("shape", Json, nullable=False),
+    Column("dtype", String(512), nullable=False),
+    Column("numel", BigInteger, nullable=False),
+    Column("compute_format", String(512)),
+    Column("backward", Integer),
+    PrimaryKeyConstraint("run", "position"),
+    UniqueConstraint("run", "name"),
+    sqlite_with_rowid=False,
+)
+
+module = Table(
+    "module",
+    metadata,
+    run_key(),
+    Column("position", Integer, nullable=False),
+    Column("name", String(512), nullable=False),
+    Column("kind", String(512), nullable=False),
+    PrimaryKeyConstraint("run", "position"),
+    UniqueConstraint("run", "name"),
+    sqlite_with_rowid=False,
+)
