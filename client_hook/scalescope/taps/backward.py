@@ -1,9 +1,10 @@
 """What only a backward pass tells: the order of the gradients, their formats, and that it ran.
 
 Every parameter gets a hook, which goes once its gradient was seen and its format is known. After the first
-updates two parameters of each optimizer keep theirs, the first and the last to get a gradient, and count the
-backward passes, so that an ordinary update costs the same whatever the number of parameters. When both fall
-silent (their layers were frozen) all are listened to again.
+updates one parameter of each optimizer keeps its own, the first to get a gradient, and counts the backward
+passes, so that an ordinary update costs the same whatever the number of parameters. It is checked against the
+last one: where passes take different ways through a model both are listened to. When they fall silent (their
+layers were frozen) all are listened to again.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from scalescope.taps.edge import Edge, eager
+from scalescope.taps.ends import Ends
 from scalescope.taps.formats import Formats
 from scalescope.taps.gradients import local
 from scalescope.taps.order import BackwardOrder, is_eager
@@ -52,7 +54,11 @@ class BackwardWatch:
         self.heard = heard
         self._handles: dict[int, RemovableHandle] = {}
         self._owners: dict[int, int] = {}
+        # For each optimizer the first and the last to get a gradient; and what counts at both, as long as they agree.
         self._sentinels: dict[int, tuple[int, ...]] = {}
+        self._ends: dict[int, Ends] = {}
+        # Which keep their hooks.
+        self._kept: set[int] = set()
         self._gradients: dict[int | None, int] = {}
         self._passes = Passes()
         self._order = BackwardOrder()
@@ -79,6 +85,12 @@ class BackwardWatch:
 
     def passes(self, number: int) -> int | None:
         """How many backward passes are in the gradients of an optimizer; None where not known."""
+        ends = self._ends.get(number)
+        if ends is not None and graph_task() == NO_TASK and not ends.agree():
+            self._listen_to_both(number)
+            # An end without a gradient took no part; else the passes went different ways.
+            if self._parameters.tensors[self._sentinels[number][-1]].grad is not None:
+                return None
         of = self._sentinels.get(number)
         return self._passes.count(of if of is not None else self._owned(number, self._passes.heard))
 
@@ -86,20 +98,27 @@ class BackwardWatch:
         """How many gradients of an optimizer were heard so far: it grows with every backward pass."""
         return self._gradients.get(number, 0)
 
+    def overheard(self) -> bool:
+        """Whether a backward pass ran that :attr:`heard` was not told of."""
+        return any(ends.overheard() for ends in self._ends.values())
+
     def close_window(self, consumed: Collection[int]) -> None:
         """An update closed, in which the gradients of the optimizers ``consumed`` were used up."""
         self._windows += 1
         self._closed_in = graph_task()
         heard = list(self._passes.heard)
         for number in consumed:
-            if self._is_silent(number):
-                self._listen_again(number)
+            if number in self._sentinels and self._passes.heard.keys().isdisjoint(self._sentinels[number]):
+                self._miss(number)
+        # Once only those are left that keep their hooks there is nothing to settle.
+        settling = self._formats.sought or len(self._handles) > len(self._kept)
+        if settling:
+            self._choose(heard)
         for index in heard:
             owner = self._owners.get(index)
             if owner is None or owner in consumed:
                 del self._passes.heard[index]
-        # Once only the sentinels are left there is nothing to settle.
-        if self._formats.sought or len(self._handles) > 2 * len(self._sentinels):
+        if settling:
             self._settle(heard)
 
     def news(self) -> Layout | None:
@@ -130,6 +149,9 @@ class BackwardWatch:
         return self._parameters.layout(order, backward)
 
     def remove(self) -> None:
+        for ends in self._ends.values():
+            ends.remove()
+        self._ends.clear()
         for index in list(self._handles):
             self._unhook(index)
 
@@ -162,20 +184,28 @@ class BackwardWatch:
         if gradient is not None:
             self._formats.look(index, gradient)
 
+    def _choose(self, heard: Sequence[int]) -> None:
+        """Choose sentinels for the optimizers that were heard and have none."""
+        for number in {self._owners[index] for index in heard if index in self._owners} - self._sentinels.keys():
+            owned = self._owned(number, heard)
+            first, last = owned[0], owned[-1]
+            self._sentinels[number] = tuple(dict.fromkeys((first, last)))
+            self._kept.update(self._sentinels[number])
+            # In the middle of a backward one end may be through and the other not.
+            apart = first != last and self._closed_in == NO_TASK
+            if apart and self._passes.count(owned) is not None:
+                self._kept.discard(last)
+                self._ends[number] = Ends(self._parameters.tensors[first], self._parameters.tensors[last])
+
     def _settle(self, heard: Sequence[int]) -> None:
         news = [self._formats.settle(), self._order.close_window()]
         self._news = self._news or any(news)
         self._learnt.update(index for index in heard if index not in self._formats.sought)
-        for number in {self._owners[index] for index in heard if index in self._owners}:
-            if number not in self._sentinels:
-                owned = self._owned(number, heard)
-                self._sentinels[number] = tuple(dict.fromkeys((owned[0], owned[-1])))
         if self._order.unplaced and self._relistenings and not self._order.contradicted:
             self._listen_to_all()
             return
-        kept = {index for sentinels in self._sentinels.values() for index in sentinels}
         for index in heard:
-            if index not in kept and index not in self._formats.sought:
+            if index not in self._kept and index not in self._formats.sought:
                 self._unhook(index)
 
     def _listen_to_all(self) -> None:
@@ -185,14 +215,26 @@ class BackwardWatch:
             self._hook(index)
         self._whole = True
 
+    def _miss(self, number: int) -> None:
+        """Nothing was heard of an optimizer whose gradients were used up."""
+        ends = self._ends.get(number)
+        if ends is not None and ends.overheard():
+            self._listen_to_both(number)
+        else:
+            self._listen_again(number)
+
+    def _listen_to_both(self, number: int) -> None:
+        self._ends.pop(number).remove()
+        last = self._sentinels[number][-1]
+        self._kept.add(last)
+        self._hook(last)
+
     def _listen_again(self, number: int) -> None:
-        del self._sentinels[number]
+        if number in self._ends:
+            self._ends.pop(number).remove()
+        self._kept.difference_update(self._sentinels.pop(number))
         for index in self._owned(number, range(self._armed)):
             self._hook(index)
-
-    def _is_silent(self, number: int) -> bool:
-        sentinels = self._sentinels.get(number)
-        return sentinels is not None and self._passes.heard.keys().isdisjoint(sentinels)
 
     def _owned(self, number: int, indexes: Iterable[int]) -> list[int]:
         return [index for index in indexes if self._owners.get(index) == number]

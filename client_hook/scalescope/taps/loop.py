@@ -110,7 +110,13 @@ class Loop:
             self._note_rate(self._open.values)
         return number
 
+    def catch_up(self) -> None:
+        """Hear of a backward pass that left out what is listened to, before anything that comes after it."""
+        if not self._backward_ran and self._backward.overheard():
+            self._backward.heard(NO_TASK)
+
     def log(self, given: Mapping[str, object]) -> None:
+        self.catch_up()
         values = self.intake.take(given)
         target = self._open if self._backward_ran or self._last is None else self._last
         tokens = values.pop("tokens", None)

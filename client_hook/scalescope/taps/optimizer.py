@@ -46,6 +46,7 @@ class OptimizerTap:
 
     def stepping(self, optimizer: torch.optim.Optimizer, arguments: Arguments) -> Arguments | None:
         """Before a step. The answer takes the place of its arguments: a closure that tells us when it ran."""
+        self._loop.catch_up()
         if id(optimizer) in self._stepped:
             self._close()
         self._loop.hear_backward()
