@@ -34,7 +34,7 @@ def events_of(update: Update, before: float | None, layout: Layout, table: Histo
     if before is not None and _differ(before, scale):
         events.append(_scale_event("scale_set", update.step, update.at, before, scale))
     if update.skipped:
-        data = {"scale": _json(scale), "next_scale": _json(after), **_blame(update, layout, table)}
+        data = {"scale": json_number(scale), "next_scale": json_number(after), **_blame(update, layout, table)}
         events.append(_event("skip", update.step, update.at, data))
     if _differ(scale, after):
         kind: EventKind = "scale_set" if update.scale_was_set else "growth" if after > scale else "backoff"
@@ -48,6 +48,11 @@ def scale_set_event(change: ScaleSet) -> list[Event]:
         return []
     scale, after = number(change.scale), number(change.next_scale)
     return [_scale_event("scale_set", change.step, change.at, scale, after)] if _differ(scale, after) else []
+
+
+def json_number(value: float) -> float | str:
+    """JSON has no NaN or Infinity: they are told as "nan", "inf", "-inf"."""
+    return value if math.isfinite(value) else str(value)
 
 
 def _blame(update: Update, layout: Layout, table: Histograms) -> dict[str, object]:
@@ -99,16 +104,11 @@ def _fitting(named: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
 
 
 def _scale_event(kind: EventKind, step: int, at: float, scale: float, after: float) -> Event:
-    return _event(kind, step, at, {"scale": _json(scale), "next_scale": _json(after)})
+    return _event(kind, step, at, {"scale": json_number(scale), "next_scale": json_number(after)})
 
 
 def _event(kind: EventKind, step: int, at: float, data: dict[str, object]) -> Event:
     return Event(sequence=0, step=step, at=at, kind=kind, data=json.dumps(data, allow_nan=False))
-
-
-def _json(value: float) -> float | str:
-    """JSON has no NaN or Infinity: they are told as "nan", "inf", "-inf"."""
-    return value if math.isfinite(value) else str(value)
 
 
 def _differ(one: float, other: float) -> bool:

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+import torch
+
 from scalescope.lifetime import Lifetime
 from scalescope.link import Link
 from scalescope.recorder import Recorder
 from scalescope.settings import Settings
 from scalescope.taps.edge import Cost, Edge
+from scalescope.taps.probe_result import ProbeResult
+from scalescope.taps.probe_run import LossFunction
 from scalescope.taps.process import FINISHED, Ending, ending_by
 from scalescope.taps.training import Training, TrainingTap
 from scalescope.wire import Hello
@@ -60,6 +64,25 @@ class Scope:
         Before the first backward they belong to the first update. Tensors on a device are read later, without
         a wait. ``tokens`` adds up over an update; of any other name the last value counts. What is not a
         number is left out and counted, never raised.
+        """
+
+    def probe(
+        self, loss_fn: LossFunction, /, *, compare_update: bool = False, dtype: torch.dtype | None = None
+    ) -> ProbeResult | None:
+        """What the training's precision loses of one micro-batch: its gradients beside those of an fp32 backward.
+
+        ``loss_fn`` is called in both, one after the other, and gives the loss of one micro-batch, not scaled, as the
+        loop computes it inside of autocast. Afterwards the training is bit for bit as before. This takes about
+        three times as long as a micro-batch and waits for the device: for now and then, not for each update.
+
+        Args:
+            loss_fn: gives a tensor of one element, from the watched model; enters no autocast by itself.
+            compare_update: also tell how far one update of both would be apart, in parameters and moments.
+            dtype: what the training computes in, where that cannot be known before its first update.
+
+        Returns:
+            What was found, which is recorded too; None where it could not be, which is logged and recorded with
+            the reason. Nothing is raised, whatever ``loss_fn`` raises.
         """
 
     def close(self) -> None:
@@ -111,6 +134,12 @@ class LiveScope(Scope):
     def log(self, /, **values: object) -> None:
         if self._tap is not None:
             self._tap.log(values)
+
+    def probe(
+        self, loss_fn: LossFunction, /, *, compare_update: bool = False, dtype: torch.dtype | None = None
+    ) -> ProbeResult | None:
+        tap = self._tap
+        return None if tap is None else tap.probe(loss_fn, compare_update=compare_update, dtype=dtype)
 
     def close(self) -> None:
         error = sys.exc_info()[1]

@@ -16,7 +16,8 @@ its outputs, as they stood, scaled: ``amax`` of the finite values, ``nonfinite``
 
 Of a parameter in a reference probe (section 8), gradients unscaled in float64: ``reference_nonzero``, ``lost``
 (non-zero in the reference, zero in the training's precision), and the sums of squares and products that the
-relative error and the cosine are made of.
+relative error and the cosine are made of. ``own_nonfinite``, ``reference_nonfinite``: elements that are infinite
+or NaN in either; all other columns leave them out.
 """
 
 from __future__ import annotations
@@ -50,4 +51,6 @@ PROBE_TALLIES: dict[str, Fold] = {
     "reference_squares": "sum",
     "own_squares": "sum",
     "products": "sum",
+    "own_nonfinite": "sum",
+    "reference_nonfinite": "sum",
 }

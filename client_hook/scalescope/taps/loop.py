@@ -72,6 +72,11 @@ class Loop:
         self._names = _names(self.optimizers)
         self.watchers: list[Watcher] = []
 
+    @property
+    def step(self) -> int:
+        """The number of the update under way."""
+        return self._step
+
     def start(self) -> None:
         """Say what is known of the parameters, and listen to their gradients."""
         self._recording.put_known(self._backward.layout())

@@ -65,7 +65,7 @@ class Parameters:
     @property
     def compiled(self) -> bool:
         """Whether a model, or a module in it, is compiled by now. One compiled from outside does not tell."""
-        return any(_is_compiled(model) for reference in self._models if (model := reference()) is not None)
+        return any(map(_is_compiled, self.models()))
 
     @property
     def sharded(self) -> bool:
@@ -85,6 +85,18 @@ class Parameters:
         """The number of its module, in forward order: the index of the first parameter of the same module."""
         return self._modules[self._entries[index].module]
 
+    def name(self, index: int) -> str:
+        """As the model's author knows it."""
+        return self._entries[index].name
+
+    def models(self) -> list[nn.Module]:
+        """The watched models that are still there."""
+        return [model for reference in self._models if (model := reference()) is not None]
+
+    def computed(self) -> list[str | None]:
+        """In which format the gradient of each fp32 parameter was seen to be computed; None where it did not tell."""
+        return [entry.compute_format for entry in self._entries if entry.dtype == "float32"]
+
     def set_format(self, index: int, compute_format: str) -> None:
         entry = self._entries[index]
         self._entries[index] = Parameter(
@@ -96,7 +108,7 @@ class Parameters:
         return Layout(sequence=0, parameters=list(self._entries), order=order, backward=list(backward))
 
     def _named(self) -> Iterator[tuple[str, torch.Tensor]]:
-        models = [model for reference in self._models if (model := reference()) is not None]
+        models = self.models()
         for model, prefix in zip(models, _prefixes(models), strict=True):
             for name, tensor in _unwrapped(model).named_parameters():
                 yield prefix + _plain(name), tensor

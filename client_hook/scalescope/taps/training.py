@@ -14,6 +14,9 @@ from scalescope.taps.edge import Edge
 from scalescope.taps.loop import Loop, Recording
 from scalescope.taps.optimizer import OptimizerTap, StepTap
 from scalescope.taps.parameters import Parameters
+from scalescope.taps.probe import ProbeTap
+from scalescope.taps.probe_result import ProbeResult
+from scalescope.taps.probe_run import LossFunction
 from scalescope.taps.scaler import ScalerTap, tap_scaler, untap_scaler
 from scalescope.taps.setup import Setups
 
@@ -58,6 +61,7 @@ class TrainingTap:
         self._scaler_tap = ScalerTap(self._loop)
         self._optimizer_tap = OptimizerTap(self._loop)
         self._step_tap = StepTap(self._loop, self._scaler_tap.note_step)
+        self._probe_tap = ProbeTap(self._loop, parameters, self._scaler, recording, clock=clock)
         self._attached = True
         try:
             self._attach()
@@ -72,6 +76,11 @@ class TrainingTap:
 
     def log(self, values: Mapping[str, object]) -> None:
         self._edge.call(self._loop.log, values)
+
+    def probe(
+        self, loss_fn: LossFunction, *, compare_update: bool = False, dtype: torch.dtype | None = None
+    ) -> ProbeResult | None:
+        return self._probe_tap.probe(loss_fn, dtype, compare_update)
 
     def remove(self) -> None:
         """Put every hook and class back; the last update is complete. Again: nothing."""

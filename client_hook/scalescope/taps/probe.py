@@ -1,0 +1,120 @@
+"""The reference probe: one micro-batch in the training's own precision and in fp32, and training none the wiser."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import nn
+from torch.amp import GradScaler
+
+from scalescope.taps.edge import Edge
+from scalescope.taps.facts import sendable
+from scalescope.taps.loop import Loop, Recording
+from scalescope.taps.parameters import Parameters
+from scalescope.taps.probe_compare import compare
+from scalescope.taps.probe_precision import Precision, ProbeError, fp32, precision_of
+from scalescope.taps.probe_ranks import apart, refuse_sharded
+from scalescope.taps.probe_reference import Checking, Widening
+from scalescope.taps.probe_result import ProbeResult, differences, record_of, refusal_of, together
+from scalescope.taps.probe_run import LossFunction, Outcome, run
+from scalescope.taps.probe_state import StandIns, draws_kept, modules_kept
+from scalescope.taps.probe_update import compare_updates
+
+logger = logging.getLogger("scalescope")
+
+
+class ProbeTap:
+    """Runs the probes of one scope. ``observed`` tells the autocast in force at the model's last forward."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        parameters: Parameters,
+        scaler: GradScaler | None,
+        recording: Recording,
+        *,
+        observed: Callable[[], Mapping[str, str | None]] = dict,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._loop = loop
+        self._parameters = parameters
+        self._scaler = scaler
+        self._recording = recording
+        self._observed = observed
+        self._clock = clock
+        self._told = ""
+
+    def probe(self, loss_fn: LossFunction, dtype: torch.dtype | None, compare_update: bool) -> ProbeResult | None:
+        """See :meth:`scalescope.scope.Scope.probe`. Never raises."""
+        edge: Edge = self._loop.edge
+        if edge.silent:
+            return None
+        result = edge.aside(self._probe, loss_fn, dtype, compare_update)
+        if isinstance(result, Exception):
+            edge.call(self._refuse, result)
+            return None
+        return result
+
+    def _probe(self, loss_fn: LossFunction, dtype: torch.dtype | None, compare_update: bool) -> ProbeResult:
+        start = time.perf_counter()
+        models = self._parameters.models()
+        refuse_sharded(models)
+        precision = self._precision(models, dtype)
+        scale = None if self._scaler is None else _scale(self._scaler)
+        factor = 1.0 if scale is None else scale
+        with modules_kept(models), apart():
+            # The reference first: what it refuses has not been run in the other precision.
+            reference = self._reference(loss_fn, models)
+            own = self._own(loss_fn, models, precision, factor)
+        columns = compare(own.gradients, reference.gradients, factor)
+        names = [self._parameters.name(index) for index in reference.gradients]
+        result = ProbeResult(
+            loss=own.loss,
+            reference_loss=reference.loss,
+            scale=scale,
+            format=precision.format,
+            seconds=time.perf_counter() - start,
+            total=together(columns),
+            parameters=dict(zip(names, differences(columns), strict=True)),
+            updates=self._updates(own, reference, factor) if compare_update else {},
+        )
+        step, at = self._loop.step, self._clock()
+        self._recording.put_known(record_of(result, list(reference.gradients), columns, step=step, at=at))
+        return result
+
+    def _precision(self, models: Sequence[nn.Module], dtype: torch.dtype | None) -> Precision:
+        tensors = [tensor for model in models for tensor in model.parameters()]
+        return precision_of(tensors, dtype=dtype, observed=self._observed, computed=self._parameters.computed())
+
+    def _reference(self, loss_fn: LossFunction, models: Sequence[nn.Module]) -> Outcome:
+        stand_ins = StandIns(models, wide=True)
+        devices = stand_ins.devices
+        with draws_kept(devices), fp32({device.type for device in devices}), Widening(), Checking():
+            return run(loss_fn, stand_ins, self._parameters, scale=1.0, forward=contextlib.nullcontext)
+
+    def _own(self, loss_fn: LossFunction, models: Sequence[nn.Module], precision: Precision, scale: float) -> Outcome:
+        stand_ins = StandIns(models, wide=False)
+        with draws_kept(stand_ins.devices):
+            return run(loss_fn, stand_ins, self._parameters, scale=scale, forward=precision.entered)
+
+    def _updates(self, own: Outcome, reference: Outcome, scale: float) -> dict[str, dict[str, float]]:
+        found = compare_updates(self._loop.optimizers, self._parameters, own.gradients, reference.gradients, scale)
+        return {self._parameters.name(index): differences for index, differences in found.items()}
+
+    def _refuse(self, error: Exception) -> None:
+        """Record why there is no result. The same reason is logged once, not at each of a thousand probes."""
+        reason = str(error) if isinstance(error, ProbeError) else f"{type(error).__name__}: {error}"
+        self._recording.put_known(refusal_of(sendable(reason), step=self._loop.step, at=self._clock()))
+        if reason != self._told:
+            self._told = reason
+            trace = None if isinstance(error, ProbeError) else error
+            logger.warning("scalescope: no probe, and training goes on: %s", reason, exc_info=trace)
+
+
+def _scale(scaler: GradScaler) -> float:
+    """The scale in force. Waits for the device, as the whole probe does."""
+    return float(scaler.get_scale())
