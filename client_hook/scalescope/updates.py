@@ -21,7 +21,7 @@ from scalescope.numerics.measure import Measurement
 from scalescope.packing import pack
 from scalescope.readback import Value, number, ready
 from scalescope.rows import column
-from scalescope.wire import Column, Layout, Probe, Record, Sample, Setup, Steps, Window
+from scalescope.wire import Column, Layout, Probe, Record, Sample, SampleReason, Setup, Steps, Window
 
 # One row of a measurement in memory: the counts and five numbers, eight bytes each.
 ROW_BYTES = (BINS + 5) * 8
@@ -158,12 +158,17 @@ def sample_of(update: Update, table: Histograms) -> Sample:
         step=update.step,
         at=update.at,
         kind="grad",
-        reason="periodic" if update.periodic else "skip",
+        reason=reason_of(update),
         scale=None if update.scale is None else number(update.scale),
         micro_batches=update.micro_batches,
         parameters=np.asarray(indexes_of(update), "<i4").tobytes(),
         table=pack(table),
     )
+
+
+def reason_of(update: Update) -> SampleReason:
+    """Why ``update`` was looked at; ``request`` where it was because of trouble before it."""
+    return "periodic" if update.periodic else "skip" if update.skipped else "request"
 
 
 def table_of(parts: Iterable[Measured]) -> Histograms:

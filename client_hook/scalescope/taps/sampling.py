@@ -2,7 +2,8 @@
 
 Each optimizer has its turn when ``every`` updates have passed since its last one, so that of several on one
 scaler none is left out. A measurement counts for one step of one optimizer: when that optimizer is measured
-again before the update closes, after a step that failed for example, the later one replaces it.
+again before the update closes, after a step that failed for example, the later one replaces it. For a bounded
+time after trouble all are measured at every update, which changes nobody's turn.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ import torch
 from scalescope.taps.backward import BackwardWatch
 from scalescope.taps.gradients import has_gradient, measure_gradients, unknown_parameters
 from scalescope.taps.parameters import Parameters
+from scalescope.taps.trouble import Trouble
 from scalescope.updates import Measured, Update
 
 _CLIPPED = "the gradients were clipped before they were unscaled, which spreads a non-finite one over all"
 _STRANGER = "the optimizer that overflowed is not watched"
+# For so many updates a turn is expected that did not come: where an optimizer rests, or never steps, what listens
+# to whole updates must not listen to each of them.
+_PATIENCE = 8
 
 
 class Part(NamedTuple):
@@ -45,6 +50,7 @@ class Sampling:
         self._parameters = parameters
         self._backward = backward
         self._every = every
+        self.trouble = Trouble()
         self._step = 0
         self._turns: dict[int, int] = {}
         # What was measured of the update under way.
@@ -54,9 +60,12 @@ class Sampling:
         self._blind = ""
 
     def due(self, number: int) -> bool:
-        """Whether an optimizer is to be measured because its turn has come."""
-        last = self._turns.get(number)
-        return last is None or last == self._step or self._step - last >= self._every
+        """Whether an optimizer is to be measured: its turn has come, or the update under way is dense."""
+        return self._has_turn(number) or self.trouble.dense(self._step)
+
+    def expects(self) -> bool:
+        """Whether gradients are likely to be measured in the update under way, known at its beginning."""
+        return self.trouble.dense(self._step) or any(map(self._expected, range(len(self._optimizers))))
 
     def take(self, number: int) -> None:
         """Its turn: measure its gradients as they stand, unless they were measured before they were clipped."""
@@ -64,7 +73,7 @@ class Sampling:
         fresh = part is not None and part.before_clipping and part.gradients == self._backward.gradients(number)
         if not fresh:
             self._measure(number)
-        self._turns[number] = self._step
+        self._take_turn(number)
 
     def unscaled(self, number: int | None) -> bool:
         """From here on its gradients are in other units: a clipping measures them no more. Whether they were."""
@@ -81,7 +90,7 @@ class Sampling:
             for number in waiting:
                 if has_gradient(self._optimizers[number], identities):
                     self._measure(number, before_clipping=True)
-                    self._turns[number] = self._step
+                    self._take_turn(number)
 
     def look(self, number: int | None, factor: float) -> None:
         """It was skipped: measure its gradients, times ``factor``, so that the culprit can be named."""
@@ -105,6 +114,20 @@ class Sampling:
             update.blind, self._blind = self._blind, ""
         if self.parts:
             self._hand_over(update)
+        self.trouble.ask_of(update.verdicts, update.measured)
+        self.trouble.heed(self._step)
+
+    def _has_turn(self, number: int) -> bool:
+        last = self._turns.get(number)
+        return last is None or last == self._step or self._step - last >= self._every
+
+    def _expected(self, number: int) -> bool:
+        waited = self._step - self._turns.get(number, -self._every)
+        return waited == 0 or self._every <= waited < self._every + _PATIENCE
+
+    def _take_turn(self, number: int) -> None:
+        if self._has_turn(number):
+            self._turns[number] = self._step
 
     def _hand_over(self, update: Update) -> None:
         parts = list(self.parts.values())
