@@ -181,9 +181,14 @@ function flat(prefix, values) {
       return flat(prefix, /** @type {Record<string, unknown>} */ (value));
     }
     const text =
-      typeof value === "number" ? plainNumber(value) : Array.isArray(value) ? JSON.stringify(value) : String(value);
+      typeof value === "number" ? numberText(value) : Array.isArray(value) ? JSON.stringify(value) : String(value);
     return [/** @type {[string, string]} */ ([`${prefix} ${name.replaceAll("_", " ")}`, text])];
   });
+}
+
+/** @param {number} value */
+function numberText(value) {
+  return Number.isSafeInteger(value) ? count(value) : plainNumber(value);
 }
 
 /**

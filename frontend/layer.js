@@ -99,7 +99,9 @@ function answer() {
 
 function drawLimits() {
   const moved = LIMITS.map((limit) => limitLine(columns, page.view.octaves, limit));
-  card.moveLines([...LIMIT_TRACES, ...LABEL_TRACES], [...moved, ...moved.map((line) => [line.at(-1) ?? null])]);
+  // A name stands above its line, however the line steps below it.
+  const names = moved.map((line) => [Math.max(...line.slice(-Math.ceil(line.length / 4)))]);
+  card.moveLines([...LIMIT_TRACES, ...LABEL_TRACES], [...moved, ...names]);
 }
 
 /** @param {number} level */

@@ -20,10 +20,8 @@ let names = [];
 const page = new RunPage({ load, onRange: (range) => card.show([range[0] - 0.5, range[1] - 0.5]) });
 const card = new ChartCard("layers", "Layers", true, { ...page.reader, onPick: (row) => open(names[row]) });
 const links = element("ul", { class: "names" });
-byId("charts").append(
-  card.root,
-  element("details", { class: "card wide" }, element("summary", {}, "Layers by name"), links),
-);
+const byName = element("details", { class: "card wide" }, element("summary", {}, "Layers by name"), links);
+byId("charts").append(card.root, byName);
 
 match.value = page.view.match;
 match.addEventListener("input", () => page.change({ match: match.value }));
@@ -70,6 +68,7 @@ function showLinks(rows) {
   const text = JSON.stringify(rows.map(({ name }) => name));
   if (links.dataset.names === text) return;
   links.dataset.names = text;
+  byName.hidden = rows.length === 0;
   links.replaceChildren(...rows.map(({ name }) => element("li", {}, element("a", { href: addressOf(name) }, name))));
 }
 

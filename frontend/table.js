@@ -64,9 +64,10 @@ function valueAt(trace, i) {
   return typeof own === "number" ? own : (trace.y?.[i] ?? null);
 }
 
-/** @param {string} text escaped for Plotly */
+/** @param {string} text marked up and escaped for Plotly */
 function unescaped(text) {
-  return text.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
+  const raised = text.replaceAll(/<sup>(.*?)<\/sup>/g, "^$1");
+  return raised.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
 }
 
 /** @param {string | number | null} value */

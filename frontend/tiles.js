@@ -53,8 +53,9 @@ export class Tiles {
   }
 
   #showHeadroom() {
-    this.overflow.show(...headroomTexts(this.#headline?.overflow ?? null, this.#noHeadroom));
-    this.flush.show(...headroomTexts(this.#headline?.flush ?? null, this.#noHeadroom));
+    if (!this.#headline) return;
+    this.overflow.show(...headroomTexts(this.#headline.overflow, this.#noHeadroom));
+    this.flush.show(...headroomTexts(this.#headline.flush, this.#noHeadroom));
   }
 
   /** @param {import("./facts.js").LedgerRow[]} ledger */

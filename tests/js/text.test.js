@@ -99,14 +99,20 @@ test("a sparkline steps, and leaves a gap where there is no scale", () => {
 
 test("the table behind a chart holds the values, not their logarithms", () => {
   const scale = { type: "scatter", name: "loss scale", x: [0, 1], y: [4, 5], customdata: [16, 32] };
-  const marks = { type: "scatter", name: "changes", x: [1], y: [5], text: ["skipped<br>head &lt;a&gt;"] };
+  const marks = {
+    type: "scatter",
+    name: "changes",
+    x: [1],
+    y: [5],
+    text: ["skipped, 2<sup>5</sup><br>head &lt;a&gt;"],
+  };
   const band = { type: "scatter", name: "lowest", x: [0], y: [1], hoverinfo: "skip" };
   const figure = { data: [band, scale, marks], layout: { xaxis: {}, yaxis: {} } };
   assert.deepEqual(tableOf(figure), {
     columns: ["update", "loss scale", "changes"],
     rows: [
       [0, 16, null],
-      [1, 32, "skipped; head <a>"],
+      [1, 32, "skipped, 2^5; head <a>"],
     ],
   });
 });

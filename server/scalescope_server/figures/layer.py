@@ -119,18 +119,20 @@ def _figure(columns: Sequence[Column | None], grid: Grid, window: tuple[int, int
     rows = range(max(low, MIN_EXPONENT), min(high, MIN_EXPONENT + BINS))
     palette = look.palette
     shares = np.array([np.full(BINS, np.nan) if c is None else c.shares for c in columns])
-    z = _decades(shares[:, [e - MIN_EXPONENT for e in rows]].T)
+    shares = shares[:, [e - MIN_EXPONENT for e in rows]].T
+    z = _decades(shares)
     heat: Json = {
         "type": "heatmap",
         "name": "share",
         "x": grid.edges,
         "y": [e + 0.5 for e in rows],
         "z": [numbers(row, 4) for row in z],
+        "customdata": [numbers(row, 3) for row in np.where(np.isnan(z), np.nan, shares)],
         "zmin": _FAINTEST,
         "zmax": 0.0,
         "colorscale": [[i / (len(palette.ramp) - 1), c] for i, c in enumerate(palette.ramp)],
         "hoverongaps": False,
-        "hovertemplate": "update %{x:,.0f}<br>near 2^%{y:.1f}: 10^%{z:.1f} of the elements<extra></extra>",
+        "hovertemplate": "update %{x:,.0f}<br>near 2<sup>%{y:.1f}</sup>: %{customdata:.2~p} of all<extra></extra>",
         "colorbar": {
             "thickness": 8,
             "len": 1.0,
@@ -179,6 +181,7 @@ def _limits(grid: Grid, look: Look) -> list[Json]:
 
 
 def _limit_names(grid: Grid, look: Look) -> list[Json]:
+    halo = ", ".join([f"0 0 3px {look.palette.panel}"] * 4)
     return [
         {
             "type": "scatter",
@@ -188,7 +191,8 @@ def _limit_names(grid: Grid, look: Look) -> list[Json]:
             "y": [exponent],
             "text": [label],
             "textposition": "top left",
-            "textfont": {"color": getattr(look.palette, colour), "size": 11},
+            # The limit may lie over the darkest cells.
+            "textfont": {"color": getattr(look.palette, colour), "size": 11, "shadow": halo},
             "hoverinfo": "skip",
         }
         for (name, exponent, colour, _), label in zip(_LIMITS, _LIMIT_NAMES, strict=True)

@@ -22,8 +22,9 @@ def overflow_region(overflow: Wall, high: float, palette: Palette) -> list[Json]
         | {
             "name": "overflow wall",
             "y": numbers(overflow.values()),
+            "customdata": numbers((2.0**y for y in overflow.values()), 9),
             "line": {"color": palette.overflow, "width": 1.25},
-            "hovertemplate": "2^%{y:.1f}<extra>overflows from</extra>",
+            "hovertemplate": "2<sup>%{y:.1f}</sup><extra>overflows from</extra>",
         },
         trace
         | {
@@ -47,8 +48,9 @@ def flush_region(flush: Wall, low: float, palette: Palette) -> list[Json]:
         | {
             "name": "flush wall",
             "y": list(flush.values()),
+            "customdata": numbers((2.0**y for y in flush.values()), 9),
             "line": {"color": palette.flush, "width": 1.25, "shape": "hv", "dash": "dot"},
-            "hovertemplate": "2^%{y:.0f}<extra>0.1 % vanish below</extra>",
+            "hovertemplate": "2<sup>%{y:.0f}</sup><extra>0.1 % vanish below</extra>",
             "fill": "tonexty",
             "fillcolor": palette.veil(palette.flush, 0.10),
         },

@@ -145,7 +145,7 @@ def _line(scale: Series, level: NDArray[np.float64], palette: Palette) -> Json:
         "x": scale.step.tolist(),
         "y": numbers(level),
         "customdata": numbers(scale.last, 9),
-        "hovertemplate": "%{customdata:,}<extra>loss scale</extra>",
+        "hovertemplate": "%{customdata:,} = 2<sup>%{y:.4~g}</sup><extra>loss scale</extra>",
         "line": {"color": palette.ink, "width": 2, "shape": "hv"},
     }
 
