@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 from scalescope.taps.edge import Edge, eager
@@ -50,6 +52,21 @@ def test_costs_are_kept_apart_for_sampled_updates_and_others() -> None:
     assert plain.median_us is not None
     assert sampled.last_us is not None
     assert 0 < plain.median_us < sampled.last_us
+
+
+def test_what_is_guarded_within_a_call_costs_once_and_fails_alone() -> None:
+    edge = Edge()
+
+    def work() -> str:
+        assert edge.guard(int, "seven") is None
+        return "done"
+
+    start = time.perf_counter_ns()
+    assert edge.call(work) == "done"
+    took_us = (time.perf_counter_ns() - start) / 1e3
+    edge.charge(sampled=False)
+    assert edge.errors == 1
+    assert 0 < (edge.cost(sampled=False).last_us or 0) <= took_us
 
 
 def test_failures_cost_too() -> None:

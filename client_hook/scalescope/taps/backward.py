@@ -108,7 +108,8 @@ class BackwardWatch:
         self._closed_in = graph_task()
         heard = list(self._passes.heard)
         for number in consumed:
-            if number in self._sentinels and self._passes.heard.keys().isdisjoint(self._sentinels[number]):
+            sentinels = self._sentinels.get(number)
+            if sentinels is not None and sentinels[0] not in heard and sentinels[-1] not in heard:
                 self._miss(number)
         # Once only those are left that keep their hooks there is nothing to settle.
         settling = self._formats.sought or len(self._handles) > len(self._kept)

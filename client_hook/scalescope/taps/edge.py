@@ -92,6 +92,14 @@ class Edge:
         finally:
             self.silent = silent
 
+    def guard(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """As :meth:`call` within a call, whose time this is."""
+        try:
+            return work(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - a tap, as above
+            self._report(error)
+            return None
+
     def detach(self) -> None:
         """Take the tap off, and let go of it. Again: nothing."""
         tap, self.tap = self.tap, None

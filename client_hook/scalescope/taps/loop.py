@@ -153,7 +153,7 @@ class Loop:
         self.sampling.close(update)
         try:
             for watcher in self.watchers:
-                self.edge.call(watcher.closing, update)
+                self.edge.guard(watcher.closing, update)
             self._add_facts(update.values, growth_tracker)
             self._backward.close_window(self._consumed)
             layout = self._backward.news()
@@ -167,7 +167,7 @@ class Loop:
         """Listen no more; the last update is complete."""
         clip.ignore(self)
         for watcher in self.watchers:
-            self.edge.call(watcher.remove)
+            self.edge.guard(watcher.remove)
         self.watchers.clear()
         self._backward.remove()
         self._parameters.release()

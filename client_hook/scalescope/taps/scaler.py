@@ -98,7 +98,7 @@ class ScalerTap:
     def updating(self, scaler: GradScaler) -> None:
         """Before ``update``, which adds into the verdicts and changes the scale in place."""
         self._before = _NOTHING
-        verdicts = [self._verdict(optimizer, found) for optimizer, found in self._found.values()]
+        verdicts = list(map(self._verdict, self._found.values()))
         tracker = getattr(scaler, "_growth_tracker", None)
         self._before = (_scale(scaler), None if tracker is None else read_later(tracker), verdicts)
 
@@ -114,10 +114,11 @@ class ScalerTap:
             verdicts=verdicts, scale=scale, growth_tracker=tracker, next_scale=_scale(scaler), scale_was_set=was_set
         )
 
-    def _verdict(self, optimizer: torch.optim.Optimizer, found: Found) -> OptimizerVerdict:
+    def _verdict(self, looked_at: tuple[torch.optim.Optimizer, Found]) -> OptimizerVerdict:
+        optimizer, found = looked_at
         # Where steps are not heard, it is taken that there was one.
         stepped = id(optimizer) in self._stepped or not self.loop.watches(optimizer) or not has_hooks(optimizer)
-        return OptimizerVerdict(self.loop.name(optimizer), [read_later(tensor) for tensor in found.values()], stepped)
+        return OptimizerVerdict(self.loop.name(optimizer), list(map(read_later, found.values())), stepped)
 
     def _look(self, optimizer: torch.optim.Optimizer, scale: Value | None) -> None:
         """Measure a skipped step: its gradients, times the scale that they were divided by."""
