@@ -30,7 +30,7 @@ def test_a_dense_update_is_told_as_asked_for_and_changes_no_turn() -> None:
         course.run(12)
         found = samples(watched.end())
     reasons = {step: sample.reason for step, sample in found.items()}
-    assert reasons == {step: "request" for step in range(2, 10)} | {1: "skip"} | dict.fromkeys((0, 4, 8), "periodic")
+    assert reasons == dict.fromkeys(range(2, 10), "request") | {1: "skip"} | dict.fromkeys((0, 4, 8), "periodic")
 
 
 def test_nan_gradients_without_a_scaler_make_the_next_updates_dense() -> None:

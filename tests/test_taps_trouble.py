@@ -27,7 +27,7 @@ def test_a_skip_makes_the_next_updates_dense_and_then_no_more() -> None:
 
 
 def test_in_a_storm_of_skips_few_updates_are_dense() -> None:
-    assert dense_updates([True] * (4 * REST)) == [REST * round + 1 + n for round in range(4) for n in range(DENSE)]
+    assert dense_updates([True] * (4 * REST)) == [REST * time + 1 + n for time in range(4) for n in range(DENSE)]
 
 
 def test_nothing_is_dense_without_trouble() -> None:
