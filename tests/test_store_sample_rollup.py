@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scalescope.numerics.exponents import Histograms
 from scalescope.wire import SampleReason
-from scalescope_server.store.buckets import MAX_BUCKETS
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.errors import BadRecord
 from scalescope_server.store.records import SampleBucket
+from scalescope_server.store.views import MAX_BUCKETS
 
 from tests.batches import Dictation, batch, hello, histograms, same
 
@@ -118,7 +118,7 @@ def test_a_view_never_has_more_than_300_buckets(store: Store) -> None:
 
 def test_a_large_model_is_shown_in_coarser_buckets(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     tell(store, [(step, 8.0, "periodic") for step in range(200)])
-    monkeypatch.setattr("scalescope_server.store.buckets.MAX_CELLS", 254 * 2 * 30)
+    monkeypatch.setattr("scalescope_server.store.views.MAX_CELLS", 254 * 2 * 30)
     assert store.reader.samples("run")[0] == 8
     assert store.reader.samples("run", parameters=[0])[0] == 8
     assert len(store.reader.samples("run")[1]) <= 30
@@ -128,13 +128,13 @@ def test_every_scale_of_a_bucket_counts_towards_the_size_of_an_answer(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tell(store, [(step, 2.0 ** (step % 4), "skip" if step % 8 < 4 else "periodic") for step in range(400)])
-    monkeypatch.setattr("scalescope_server.store.buckets.MAX_CELLS", 254 * 2 * 60)
+    monkeypatch.setattr("scalescope_server.store.views.MAX_CELLS", 254 * 2 * 60)
     # 50 buckets of 8 steps would fit, and hold 400 tables.
     bucket, found = store.reader.samples("run", points=60)
     assert (bucket, len(found)) == (64, 56)
     assert sum(int(row.samples[0]) for row in found) == 400
     # The coarsest level is answered whatever it holds.
-    monkeypatch.setattr("scalescope_server.store.buckets.MAX_CELLS", 1)
+    monkeypatch.setattr("scalescope_server.store.views.MAX_CELLS", 1)
     bucket, found = store.reader.samples("run", points=60)
     assert (bucket, len(found)) == (512, 8)
 

@@ -35,7 +35,8 @@ def told(store: Store, **asked: int) -> list[tuple[int, int, object]]:
 
 def alike(facts: list[int]) -> list[tuple[int, int, object]]:
     """The stretches of equal facts, by the definition; updates without facts make none."""
-    found, first = [], 0
+    found: list[tuple[int, int, object]] = []
+    first = 0
     for which, group in groupby(facts):
         count = len(list(group))
         if FACTS[which]:

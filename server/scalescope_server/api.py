@@ -29,12 +29,12 @@ from scalescope_server.inputs import RunHere, SpanHere
 from scalescope_server.openapi import answers
 from scalescope_server.rooms import RoomsHere
 from scalescope_server.samples import histogram_answer, layers_answer
-from scalescope_server.store.buckets import MAX_BUCKETS
 from scalescope_server.store.curves import MAX_POINTS
 from scalescope_server.store.facts import MAX_FACTS
 from scalescope_server.store.reader import Reader
 from scalescope_server.store.records import RunState
 from scalescope_server.store.runs import MAX_RUNS
+from scalescope_server.store.views import MAX_BUCKETS
 
 MAX_EVENTS = 1000
 MAX_SERIES = 64

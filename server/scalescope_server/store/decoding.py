@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import Histograms
 from scalescope.packing import PackedError, unpack
-from scalescope.rows import column_arrays, indexes, times
+from scalescope.rows import column_arrays, indexes, tallied, times
 from scalescope.wire import Bye, Event, Layout, Probe, Record, Sample, Setup, Steps, Tally, WireError
 
+from scalescope_server.store.columns import FOLDS, Columns
 from scalescope_server.store.derived import DERIVED
 from scalescope_server.store.errors import BadRecord
 from scalescope_server.store.json_text import dumps, json_object
@@ -26,6 +27,11 @@ MAX_NUMEL = 2**38
 _TAKEN = frozenset({"applied", "attempted", "update_ratio", *DERIVED})
 _OWN_PREFIX = "user/"
 
+# What is no count: sums of squares or products may leave float64, a largest finite value cannot.
+_MOST = {name: np.inf for name in FOLDS if name.endswith("_squares") or name == "products"}
+_MOST |= {name: float(np.finfo(np.float64).max) for name, fold in FOLDS.items() if fold == "max"}
+
+Placed = Sample | Tally | Probe | Event | Setup
 Rows = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 
@@ -62,6 +68,19 @@ class Measured:
     table: Histograms
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Tallied:
+    """A :class:`Tally` or :class:`Probe` record: the columns that we know, the layout's index of each row.
+
+    ``data``: that of a probe, empty for a tally.
+    """
+
+    record: Tally | Probe
+    indexes: NDArray[np.int64]
+    columns: Columns
+    data: dict[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Happening:
     """An :class:`Event` record with its data read."""
@@ -78,7 +97,7 @@ class Held:
     data: dict[str, Any]
 
 
-Decoded = Layout | Updates | Measured | Happening | Held | Tally | Probe | Bye
+Decoded = Layout | Updates | Measured | Tallied | Happening | Held | Bye
 
 
 def decode(record: Record) -> Decoded:
@@ -91,6 +110,8 @@ def decode(record: Record) -> Decoded:
         return _updates(record)
     if isinstance(record, Sample):
         return _measured(record)
+    if isinstance(record, Tally | Probe):
+        return _tallied(record)
     if isinstance(record, Event):
         return _happening(record)
     if isinstance(record, Setup):
@@ -156,6 +177,28 @@ def _measured(record: Sample) -> Measured:
     return Measured(record, rows, table)
 
 
+def _tallied(record: Tally | Probe) -> Tallied:
+    _check_place(record)
+    try:
+        rows, columns = tallied(record)
+    except WireError as error:
+        raise BadRecord(_kind(record), record.sequence, str(error)) from error
+    # A newer hook may tally more than we know how to fold.
+    known = {name: values for name, values in columns.items() if name in FOLDS}
+    for name, values in known.items():
+        _check_tally(record, name, values)
+    return Tallied(record, rows, known, _object(record, "data", record.data) if isinstance(record, Probe) else {})
+
+
+def _check_tally(record: Tally | Probe, name: str, values: NDArray[np.float64]) -> None:
+    """NaN is not known, and products have any sign; the rest are counts, squares or magnitudes."""
+    if name != "products" and (values < 0).any():
+        _refuse(record, f"expected values of at least 0 in the column {name}, got a negative one")
+    most = _MOST.get(name, MAX_NUMEL)
+    if (values > most).any():
+        _refuse(record, f"expected values of at most {most:g} in the column {name}, got a larger one")
+
+
 def _happening(record: Event) -> Happening:
     _check_place(record)
     return Happening(record, _object(record, "data", record.data))
@@ -166,14 +209,14 @@ def _held(record: Setup) -> Held:
     return Held(record, _object(record, "data", record.data))
 
 
-def _object(record: Steps | Event | Setup, name: str, text: str) -> dict[str, Any]:
+def _object(record: Steps | Probe | Event | Setup, name: str, text: str) -> dict[str, Any]:
     try:
         return json_object(text)
     except ValueError as error:
         raise BadRecord(_kind(record), record.sequence, f"{name}: {error}") from error
 
 
-def _check_place(record: Sample | Event | Setup) -> None:
+def _check_place(record: Placed) -> None:
     if record.step >= MAX_STEP:
         _refuse(record, f"expected a step below {MAX_STEP}, got {record.step}")
     _check_time(_kind(record), record.sequence, record.at)
@@ -184,9 +227,9 @@ def _check_time(record: str, sequence: int, at: float) -> None:
         raise BadRecord(record, sequence, f"expected seconds since the epoch, got {at}")
 
 
-def _refuse(record: Steps | Sample | Event | Setup, message: str) -> Never:
+def _refuse(record: Steps | Placed, message: str) -> Never:
     raise BadRecord(_kind(record), record.sequence, message)
 
 
-def _kind(record: Steps | Sample | Event | Setup) -> str:
+def _kind(record: Steps | Placed) -> str:
     return type(record).__name__.lower()

@@ -15,13 +15,14 @@ from scalescope.wire import Bye, Layout, Record
 from sqlalchemy import Connection, func, insert, select, update
 
 from scalescope_server.store import tables
-from scalescope_server.store.decoding import Decoded, Happening, Held, Measured, Updates, decode
+from scalescope_server.store.decoding import Decoded, Happening, Held, Measured, Tallied, Updates, decode
 from scalescope_server.store.errors import BadRecord
 from scalescope_server.store.facts import enter_setups
 from scalescope_server.store.layouts import enter_layout
 from scalescope_server.store.measured import enter_samples
 from scalescope_server.store.origin import Origin, origin_of
 from scalescope_server.store.records import Batch, Receipt, RunId
+from scalescope_server.store.tallies import enter_tallies
 from scalescope_server.store.totals import note_delivery, note_totals
 from scalescope_server.store.transaction import Transaction
 from scalescope_server.store.updates import Counted, enter_updates
@@ -75,6 +76,7 @@ def _enter(transaction: Transaction, origin: Origin, decoded: Sequence[Decoded])
         if isinstance(record, Layout):
             enter_layout(transaction.connection, origin, record)
     enter_samples(transaction, origin, [d for d in decoded if isinstance(d, Measured)])
+    enter_tallies(transaction, origin, [d for d in decoded if isinstance(d, Tallied)])
     _enter_events(transaction.connection, origin, [d for d in decoded if isinstance(d, Happening)])
     enter_setups(transaction.connection, origin, [d for d in decoded if isinstance(d, Held)])
     updates = [d for d in decoded if isinstance(d, Updates)]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scalescope.packing import MAX_ROWS
-from scalescope.wire import Layout, Subject
+from scalescope.wire import Layout, Record, SampleKind, Subject
 from sqlalchemy import Connection, Select, Table, bindparam, func, select, update
 
 from scalescope_server.store import tables
@@ -38,6 +38,18 @@ class Places:
     def of(self, subject: Subject) -> NDArray[np.int64]:
         """Index -> position of the parameters or of the modules."""
         return self.positions if subject == "parameter" else self.modules
+
+    def positions_of(self, subject: Subject, indexes: NDArray[np.int64], record: Record) -> NDArray[np.int64]:
+        """Position of each of ``indexes``.
+
+        Raises:
+            BadRecord: naming ``record``, if one of them is outside the layout.
+        """
+        placed = self.of(subject)
+        if indexes.max(initial=-1) >= len(placed):
+            message = f"expected the index of one of the {len(placed)} {subject}s of the layout, got {indexes.max()}"
+            raise BadRecord(type(record).__name__.lower(), record.sequence, message)
+        return placed[indexes]
 
 
 def enter_layout(connection: Connection, origin: Origin, record: Layout) -> None:
@@ -68,6 +80,11 @@ def enter_layout(connection: Connection, origin: Origin, record: Layout) -> None
     }
     replace_rows(connection, tables.layout, [row])
     connection.execute(_ORDERED, {"of_segment": origin.segment, "known_by": record.order})
+
+
+def subject_of(kind: SampleKind) -> Subject:
+    """What the rows of a sample are."""
+    return "module" if kind in ("forward", "grad_output") else "parameter"
 
 
 def places_of(connection: Connection, origin: Origin) -> Places:

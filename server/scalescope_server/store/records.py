@@ -16,6 +16,7 @@ from scalescope.wire import Hello, Record
 
 RunId = NewType("RunId", str)
 RunState = Literal["running", "finished", "crashed", "silent"]
+TallyKind = Literal["parameter", "module", "probe"]
 Severity = Literal["info", "warning", "critical", "fatal"]
 
 
@@ -200,6 +201,42 @@ class SampleBucket(Struct, frozen=True):
     periodic: bool
     samples: NDArray[np.int64]
     table: Histograms
+
+
+class TallyBucket(Struct, frozen=True):
+    """Sums and maxima of one bucket of steps at one scale, rows in order.
+
+    ``columns``: float64 [rows] by a name of :mod:`scalescope.numerics.tallies`, NaN where it is not known. ``scale``
+    and ``periodic`` as in :class:`SampleBucket`; ``tallies`` int64 [rows]: how many each row rests on.
+    """
+
+    step: int
+    scale: float | None
+    periodic: bool
+    tallies: NDArray[np.int64]
+    columns: dict[str, NDArray[np.float64]]
+
+
+class ProbeRow(Struct, frozen=True):
+    """A reference probe before update ``step``: what was told of it, and its columns.
+
+    ``positions`` int64 [rows]: the run's parameter that each row is of.
+    """
+
+    step: int
+    rank: int
+    at: float
+    data: dict[str, object]
+    positions: NDArray[np.int64]
+    columns: dict[str, NDArray[np.float64]]
+
+
+class Listed(Struct, frozen=True, kw_only=True):
+    """What the rows of samples and tallies are, and what tells the formats of modules."""
+
+    parameters: list[ParameterRow]
+    modules: list[ModuleRow]
+    setup: dict[str, object]
 
 
 class StepRow(Struct, frozen=True):

@@ -6,36 +6,19 @@ zeros and rests on fewer samples: every row counts its own.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import Histograms
-from scalescope.packing import PackedHistograms, decompress, pack, unpack
-from sqlalchemy import Connection, Row, bindparam, insert, literal, select
+from scalescope.packing import PackedHistograms, pack, unpack
+from sqlalchemy import Connection, Row, bindparam, select
 
 from scalescope_server.store import tables
-from scalescope_server.store.levels import bucket_size
+from scalescope_server.store.folding import Key, Place, by_bucket, counts_of, packed_counts, place_of
 from scalescope_server.store.upsert import replace_rows
-
-Place = slice | NDArray[np.int64]
-
-
-class Key(NamedTuple):
-    """The primary key of a roll-up. ``scale`` and ``scale_flag`` as ``values.scale_key`` gives them."""
-
-    run: int
-    kind: str
-    rank: int
-    level: int
-    bucket: int
-    periodic: bool
-    scale: float
-    scale_flag: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,31 +49,12 @@ class NewSample:
     positions: NDArray[np.int64]
 
 
-def place_of(positions: NDArray[np.int64]) -> Place:
-    """Where rows go that belong to the parameters at ``positions``, all different."""
-    in_order = slice(0, len(positions))
-    return in_order if np.array_equal(positions, np.arange(len(positions))) else positions
-
-
 def add_samples(connection: Connection, new: Sequence[NewSample], levels: int) -> None:
     """Add samples, each told once, to the stored levels 1 to ``levels``."""
     for level in range(1, levels + 1):
-        of_key: defaultdict[Key, list[NewSample]] = defaultdict(list)
-        for sample in new:
-            of_key[sample.key._replace(level=level, bucket=sample.key.bucket // bucket_size(level))].append(sample)
         # One bucket after the other: each is as large as a sample of all the run's parameters.
-        rows = (_row(key, _folded(_stored(connection, key), samples)) for key, samples in of_key.items())
+        rows = (_row(key, _folded(_stored(connection, key), told)) for key, told in by_bucket(new, level).items())
         replace_rows(connection, tables.sample_rollup, rows)
-
-
-def promote(connection: Connection, run: int, level: int) -> None:
-    """Begin level ``level + 1`` of a run whose every sample lies in the first bucket of ``level``."""
-    stored = tables.sample_rollup
-    columns = [c for c in stored.columns if c.name != "level"]
-    first = select(*columns, literal(level + 1)).where(
-        stored.c.run == run, stored.c.level == level, stored.c.bucket == 0
-    )
-    connection.execute(insert(stored).from_select([*(c.name for c in columns), "level"], first))
 
 
 def packed_columns(packed: PackedHistograms) -> dict[str, Any]:
@@ -111,8 +75,7 @@ def packed_of(row: Row[Any]) -> PackedHistograms:
 
 def pile_of(row: Row[Any]) -> Pile:
     """The stored pile, which may be added to. ``row`` has the columns of ``sample_rollup``."""
-    samples = np.frombuffer(decompress(row.samples, expected=8 * row.rows), "<i8")
-    return Pile(_writable(unpack(packed_of(row))), samples.astype(np.int64))
+    return Pile(_writable(unpack(packed_of(row))), counts_of(row.samples, row.rows))
 
 
 def _folded(stored: Pile | None, samples: Sequence[NewSample]) -> Pile:
@@ -144,8 +107,7 @@ def _stored(connection: Connection, key: Key) -> Pile | None:
 
 
 def _row(key: Key, pile: Pile) -> dict[str, Any]:
-    samples = zstandard.ZstdCompressor(level=1).compress(pile.samples.astype("<i8").tobytes())
-    return {**key._asdict(), "samples": samples, **packed_columns(pack(pile.table))}
+    return {**key._asdict(), "samples": packed_counts(pile.samples), **packed_columns(pack(pile.table))}
 
 
 _BY_KEY = select(tables.sample_rollup).where(

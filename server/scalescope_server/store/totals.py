@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, bindparam, case, update
 
 from scalescope_server.store import tables
-from scalescope_server.store.decoding import Decoded, Happening, Measured, Updates
+from scalescope_server.store.decoding import Decoded, Happening, Measured, Tallied, Updates
 from scalescope_server.store.origin import Origin, packed_ledger
 from scalescope_server.store.updates import Counted
 from scalescope_server.store.upsert import larger
@@ -28,7 +28,7 @@ def note_delivery(
         "new_duplicates": duplicates,
         "new_dropped": sum(_dropped(d) for d in decoded if isinstance(d, Happening)),
         "new_step": _last(origin, [d for d in decoded if isinstance(d, Updates)]),
-        "new_sample": _last(origin, [d for d in decoded if isinstance(d, Measured)]),
+        "new_sample": _last(origin, [d for d in decoded if isinstance(d, Measured | Tallied)]),
         "new_seen_at": now,
     }
     connection.execute(_DELIVERY, told)
@@ -56,7 +56,7 @@ def note_totals(
 
 
 def _last(origin: Origin, decoded: Sequence[Decoded]) -> int:
-    """The highest step, on the run's axis, of an update or sample; -1 for none.
+    """The highest step, on the run's axis, of an update, sample or tally; -1 for none.
 
     Not of events: a single one far ahead would make every view of the run a few points wide.
     """
@@ -64,7 +64,7 @@ def _last(origin: Origin, decoded: Sequence[Decoded]) -> int:
     for record in decoded:
         if isinstance(record, Updates):
             last = max(last, origin.first_step + record.first + record.count - 1)
-        elif isinstance(record, Measured):
+        elif isinstance(record, Measured | Tallied):
             last = max(last, origin.first_step + record.record.step)
     return last
 

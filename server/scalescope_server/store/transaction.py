@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
-from scalescope_server.store import rollup, sample_rollup, tables
+from scalescope_server.store import rollup, sample_rollup, tables, tally_rollup
 from scalescope_server.store.errors import BadRecord
+from scalescope_server.store.folding import promote
 from scalescope_server.store.levels import levels_for
 from scalescope_server.store.rollup import Points
 from scalescope_server.store.sample_rollup import NewSample
+from scalescope_server.store.tally_rollup import NewTally
 from scalescope_server.store.values import flags, nullable
 
 # More names than a page could list; a loop that logs under a new name at each step ends here.
@@ -29,6 +31,7 @@ class News:
 
     points: list[Points] = field(default_factory=list)
     samples: list[NewSample] = field(default_factory=list)
+    tallies: list[NewTally] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -75,6 +78,7 @@ class Transaction:
             levels = self._levels(run)
             rollup.add_points(self.connection, news.points, levels)
             sample_rollup.add_samples(self.connection, news.samples, levels)
+            tally_rollup.add_tallies(self.connection, news.tallies, levels)
 
     def _levels(self, run: int) -> int:
         """How many levels the run needs by now; those it did not have yet are begun."""
@@ -82,7 +86,8 @@ class Transaction:
         needed = levels_for(stored.length)
         for level in range(stored.levels, needed):
             rollup.promote(self.connection, run, level)
-            sample_rollup.promote(self.connection, run, level)
+            promote(self.connection, tables.sample_rollup, run, level)
+            promote(self.connection, tables.tally_rollup, run, level)
         if needed > stored.levels:
             self.connection.execute(update(tables.run).where(tables.run.c.key == run).values(levels=needed))
         return needed

@@ -1,0 +1,50 @@
+"""Columns of sums and maxima: folded as their catalogue says, and packed for the database.
+
+A column is float64 [rows], NaN where its value is not known. Of two values the one that is known counts; of two
+that are, the sum or the larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+from scalescope.numerics.tallies import MODULE_TALLIES, PARAMETER_TALLIES, PROBE_TALLIES, Fold
+from scalescope.packing import decompress
+from sqlalchemy import Row
+
+FOLDS: dict[str, Fold] = PARAMETER_TALLIES | MODULE_TALLIES | PROBE_TALLIES
+
+Real = NDArray[np.float64]
+Columns = Mapping[str, Real]
+
+
+def folded(name: str, one: Real, other: Real) -> Real:
+    """The column ``name`` of both together, row by row."""
+    if FOLDS[name] == "max":
+        return np.fmax(one, other)
+    # Sums of finite values may leave float64; and what is infinite both ways is not known.
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = one + other
+    return np.where(np.isnan(one) | np.isnan(other), np.fmax(one, other), total)
+
+
+def unknown(rows: int) -> Real:
+    """A column of which nothing is known: the neutral element of :func:`folded`."""
+    return np.full(rows, np.nan)
+
+
+def packed_columns(columns: Columns, rows: int) -> dict[str, Any]:
+    """Columns of so many rows, as the columns of a table that hold them: ``rows``, ``names`` and ``body``."""
+    raw = b"".join(values.astype("<f8").tobytes() for values in columns.values())
+    return {"rows": rows, "names": list(columns), "body": zstandard.ZstdCompressor(level=1).compress(raw)}
+
+
+def columns_of(row: Row[Any]) -> dict[str, Real]:
+    """The columns that a row of a table holds."""
+    raw = decompress(row.body, expected=8 * len(row.names) * row.rows)
+    values = np.frombuffer(raw, "<f8").astype(np.float64).reshape(len(row.names), row.rows)
+    return dict(zip(row.names, values, strict=True))

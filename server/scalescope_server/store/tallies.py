@@ -1,0 +1,94 @@
+"""Tallies and probes on their way into the tables, and the series derived from tallies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scalescope.wire import Probe, SampleReason, Subject, Tally
+from sqlalchemy import insert
+
+from scalescope_server.store import tables
+from scalescope_server.store.columns import Columns, packed_columns
+from scalescope_server.store.decoding import Tallied
+from scalescope_server.store.derived_points import enter_derived
+from scalescope_server.store.folding import Key, packed_positions
+from scalescope_server.store.layouts import places_of
+from scalescope_server.store.measured import is_periodic
+from scalescope_server.store.origin import Origin
+from scalescope_server.store.records import TallyKind
+from scalescope_server.store.tally_rollup import NewTally
+from scalescope_server.store.transaction import Transaction
+from scalescope_server.store.values import scale_key
+
+
+def enter_tallies(transaction: Transaction, origin: Origin, records: Sequence[Tallied]) -> None:
+    """Store the tallies and probes of one caller.
+
+    Raises:
+        BadRecord: if one has an index outside the caller's layout.
+    """
+    if not records:
+        return
+    places = places_of(transaction.connection, origin)
+    for tallied in records:
+        positions = places.positions_of(_subject(tallied.record), tallied.indexes, tallied.record)
+        _enter(transaction, origin, tallied, positions)
+    told = [(origin.first_step + t.record.step, found) for t in records if (found := update_ratio(t.columns))]
+    enter_derived(transaction, origin, told, of_all="update_ratio", sequence=records[0].record.sequence)
+
+
+def update_ratio(columns: Columns) -> dict[str, float]:
+    """The series that a tally of parameters tells: norm(d) / norm(w) over all of them whose two norms are known."""
+    if not {"update_squares", "weight_squares"} <= set(columns):
+        return {}
+    moved, held = columns["update_squares"], columns["weight_squares"]
+    known = ~(np.isnan(moved) | np.isnan(held))
+    with np.errstate(over="ignore"):
+        part, whole = float(moved[known].sum()), float(held[known].sum())
+    return {"update_ratio": math.sqrt(part / whole)} if whole else {}
+
+
+def _enter(transaction: Transaction, origin: Origin, tallied: Tallied, positions: NDArray[np.int64]) -> None:
+    is_probe = isinstance(tallied.record, Probe)
+    if not tallied.columns and not is_probe:
+        return
+    key, reason = _key(origin, tallied.record)
+    row: dict[str, Any] = {
+        "run": key.run,
+        "kind": key.kind,
+        "rank": key.rank,
+        "step": key.bucket,
+        "segment": origin.segment,
+        "at": tallied.record.at,
+        "reason": reason,
+        "scale": key.scale,
+        "scale_flag": key.scale_flag,
+        "positions": packed_positions(positions),
+        **packed_columns(tallied.columns, len(positions)),
+    }
+    stored = transaction.connection.execute(_NEW_TALLY, row).scalar_one()
+    if is_probe:
+        transaction.connection.execute(_NEW_PROBE, {"tally": stored, "data": tallied.data})
+    if tallied.columns:
+        transaction.news(origin.run).tallies.append(NewTally(key, tallied.columns, positions))
+
+
+def _key(origin: Origin, record: Tally | Probe) -> tuple[Key, SampleReason]:
+    """The key at level 0, and why the record was made. Those of probes are unscaled, and made on request."""
+    kind: TallyKind = "probe" if isinstance(record, Probe) else record.subject
+    reason: SampleReason = "request" if isinstance(record, Probe) else record.reason
+    scale = None if isinstance(record, Probe) else record.scale
+    step = origin.first_step + record.step
+    return Key(origin.run, kind, origin.rank, 0, step, is_periodic(reason), *scale_key(scale)), reason
+
+
+def _subject(record: Tally | Probe) -> Subject:
+    return "parameter" if isinstance(record, Probe) else record.subject
+
+
+_NEW_TALLY = insert(tables.tally).returning(tables.tally.c.key)
+_NEW_PROBE = insert(tables.probe)

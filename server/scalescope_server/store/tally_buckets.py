@@ -1,0 +1,96 @@
+"""Tallies out of the store: one by one, or the finest level that fits; and what probes told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, Row, and_, or_, select
+
+from scalescope_server.store import tables
+from scalescope_server.store.columns import Columns, Real, columns_of, unknown
+from scalescope_server.store.cursors import packed_cursor, unpacked_cursor
+from scalescope_server.store.folding import looked_up, positions_of, rows_of
+from scalescope_server.store.levels import bucket_size
+from scalescope_server.store.measured import is_periodic
+from scalescope_server.store.records import ProbeRow, TallyBucket
+from scalescope_server.store.tally_rollup import pile_of
+from scalescope_server.store.values import scale_of
+from scalescope_server.store.views import TALLIES, View, read_view
+
+# Each holds the columns of all the run's parameters.
+MAX_PROBES = 50
+
+
+def read_tallies(
+    connection: Connection, view: View, points: int, chosen: Sequence[int], names: Sequence[str]
+) -> tuple[int, list[TallyBucket]]:
+    """(steps in a bucket, buckets in order of their steps; several of one step differ in scale or periodic).
+
+    Bucket 1 is the tallies themselves. ``chosen``: the positions of the parameters or modules that make the rows;
+    ``names``: the columns that are kept.
+    """
+    rows = np.asarray(chosen, np.int64)
+    level, found = read_view(connection, TALLIES, view, points, cells=len(names) * len(rows))
+    read = _of_bucket if level else _of_tally
+    return bucket_size(level), [read(stored, rows, names) for stored in found]
+
+
+def read_probes(
+    connection: Connection, view: View, *, cursor: str | None, limit: int
+) -> tuple[list[ProbeRow], str | None]:
+    """Every probe of the steps, in order, and the cursor of the next ones.
+
+    Raises:
+        BadCursor: for a cursor that did not come from here.
+    """
+    row = tables.tally.c
+    limit = min(max(limit, 1), MAX_PROBES)
+    query = (
+        select(tables.tally, tables.probe.c.data)
+        .join(tables.probe, tables.probe.c.tally == row.key)
+        .where(row.run == view.run, row.kind == view.kind, row.rank == view.rank)
+        .where(row.step >= view.start, row.step < view.stop)
+    )
+    if cursor is not None:
+        step, key = unpacked_cursor(cursor, tuple[int, int])
+        query = query.where(or_(row.step > step, and_(row.step == step, row.key > key)))
+    found = connection.execute(query.order_by(row.step, row.key).limit(limit + 1)).all()
+    page = found[:limit]
+    after = packed_cursor((page[-1].step, page[-1].key)) if len(found) > limit else None
+    return [_probe(stored) for stored in page], after
+
+
+def _probe(stored: Row[Any]) -> ProbeRow:
+    positions = positions_of(stored.positions, stored.rows)
+    return ProbeRow(stored.step, stored.rank, stored.at, stored.data, positions, columns_of(stored))
+
+
+def _of_tally(stored: Row[Any], chosen: NDArray[np.int64], names: Sequence[str]) -> TallyBucket:
+    rows = rows_of(positions_of(stored.positions, stored.rows), chosen)
+    columns, ones = columns_of(stored), np.ones(stored.rows, np.int64)
+    return _bucket(stored, stored.step, is_periodic(stored.reason), _picked(columns, names, rows), _taken(ones, rows))
+
+
+def _of_bucket(stored: Row[Any], chosen: NDArray[np.int64], names: Sequence[str]) -> TallyBucket:
+    rows = looked_up(np.arange(stored.rows), chosen)
+    pile = pile_of(stored)
+    step = stored.bucket * bucket_size(stored.level)
+    return _bucket(stored, step, stored.periodic, _picked(pile.columns, names, rows), _taken(pile.tallies, rows))
+
+
+def _bucket(
+    stored: Row[Any], step: int, periodic: bool, columns: dict[str, Real], tallies: NDArray[np.int64]
+) -> TallyBucket:
+    return TallyBucket(step, scale_of(stored.scale, stored.scale_flag), periodic, tallies, columns)
+
+
+def _picked(columns: Columns, names: Sequence[str], rows: NDArray[np.int64]) -> dict[str, Real]:
+    """The named ``rows`` of the named columns, NaN for -1 and in a column that is not there."""
+    return {name: np.append(columns[name], np.nan)[rows] if name in columns else unknown(len(rows)) for name in names}
+
+
+def _taken(tallies: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.append(tallies, 0)[rows]
