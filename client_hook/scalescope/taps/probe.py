@@ -71,6 +71,8 @@ class ProbeTap:
             reference = self._reference(loss_fn, models)
             own = self._own(loss_fn, models, precision, factor)
         columns = compare(own.gradients, reference.gradients, factor)
+        # A scaler would not let this update happen.
+        skipped = scale is not None and bool(columns["own_nonfinite"].any())
         names = [self._parameters.name(index) for index in reference.gradients]
         result = ProbeResult(
             loss=own.loss,
@@ -80,7 +82,7 @@ class ProbeTap:
             seconds=time.perf_counter() - start,
             total=together(columns),
             parameters=dict(zip(names, differences(columns), strict=True)),
-            updates=self._updates(own, reference, factor) if compare_update else {},
+            updates=self._updates(own, reference, factor) if compare_update and not skipped else {},
         )
         step, at = self._loop.step, self._clock()
         self._recording.put_known(record_of(result, list(reference.gradients), columns, step=step, at=at))

@@ -72,7 +72,7 @@ def precision_of(
         computed: the formats in which gradients of fp32 parameters were seen to be computed.
 
     Raises:
-        ProbeError: if nothing tells, or if it is fp32.
+        ProbeError: if nothing tells of half precision.
     """
     device = parameters[0].device.type
     halves = [parameter.dtype for parameter in parameters if parameter.dtype in HALVES]
@@ -85,11 +85,10 @@ def precision_of(
     if seen:
         found = _DTYPES[max(set(seen), key=seen.count)]
         return Precision(device, found, found)
-    if "fp32" in computed or observed().get(device, "") is None:
-        raise ProbeError(
-            "this training computes in fp32: to ask what another format would lose, pass dtype=torch.float16"
-        )
-    raise ProbeError("the precision of this training is not known before its first update: pass dtype=torch.float16")
+    raise ProbeError(
+        "no half precision of this training is known yet, so there is nothing to compare with fp32: pass "
+        "dtype=torch.float16 or torch.bfloat16, or probe inside of the autocast that the loop uses"
+    )
 
 
 def _told(device: str, dtype: torch.dtype | None, observed: Mapping[str, str | None]) -> torch.dtype | None:

@@ -37,10 +37,12 @@ class Widening(TorchFunctionMode):
 
 
 class Checking(TorchDispatchMode):
-    """Raises :class:`ProbeError` at the first operation that rounds to half, or that speaks to other ranks."""
+    """Raises :class:`ProbeError` at the first operation that speaks to other ranks, or that rounds to half what has a
+    gradient.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
+        TorchDispatchMode.__init__(self)
 
     def __torch_dispatch__(
         self, func: Given, types: Given, args: Sequence[Given] = (), kwargs: Mapping[str, Given] | None = None
@@ -52,7 +54,7 @@ class Checking(TorchDispatchMode):
             )
         result = func(*args, **(kwargs or {}))
         narrow = next((found.dtype for found in _tensors(result) if found.dtype in HALVES), None)
-        if narrow is not None and not _only_makes(func) and any(map(_is_wide, _tensors((args, kwargs)))):
+        if narrow is not None and not _only_makes(func) and any(map(_is_computed, _tensors((args, kwargs)))):
             raise ProbeError(
                 f"the loss function casts to {narrow} by itself ({func}), so that the reference would stay in half: "
                 "leave autocast and casts out of it, the probe enters the training's own autocast around it"
@@ -74,8 +76,9 @@ def _only_makes(func: Given) -> bool:
     return name.startswith("new_") or "_like" in name
 
 
-def _is_wide(tensor: torch.Tensor) -> bool:
-    return tensor.dtype in (torch.float32, torch.float64)
+def _is_computed(tensor: torch.Tensor) -> bool:
+    """Whether it is a wide value with a gradient: a batch that is cast is the same micro-batch for both precisions."""
+    return tensor.requires_grad and tensor.dtype in (torch.float32, torch.float64)
 
 
 def _tensors(tree: Given) -> list[torch.Tensor]:

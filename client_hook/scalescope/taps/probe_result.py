@@ -47,7 +47,7 @@ class ProbeResult:
         seconds: what the probe took.
         total: all parameters together.
         parameters: by name.
-        updates: parameter name -> relative differences after one update, when asked for; see the docs.
+        updates: parameter name -> relative differences after one update, when asked for and not to be skipped.
     """
 
     loss: float
@@ -113,11 +113,15 @@ def _difference(sums: Mapping[str, float]) -> Difference:
     )
 
 
+def _size(difference: float) -> float:
+    return math.inf if math.isnan(difference) else difference
+
+
 def _fitting(updates: Mapping[str, Mapping[str, float]]) -> tuple[dict[str, dict[str, object]], int]:
     """Those that differ most, as many as the record holds, and how many are left out."""
     kept: dict[str, dict[str, object]] = {}
     room = _MAX_TEXT - 1000
-    for name in sorted(updates, key=lambda name: -updates[name].get("update", 0.0)):
+    for name in sorted(updates, key=lambda name: _size(updates[name].get("update", 0.0)), reverse=True):
         told: dict[str, object] = {kind: json_number(float(f"{value:.4g}")) for kind, value in updates[name].items()}
         room -= len(json.dumps({name: told}))
         if room < 0:

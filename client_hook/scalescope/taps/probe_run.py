@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -54,14 +54,9 @@ def run(
         with torch.enable_grad():
             with forward():
                 loss = _checked(loss_fn())
-            graph = _graph(loss)
-            own = [tensor for tensor in graph.leaves if parameters.index(tensor) is not None]
-            inputs = [*(leaf for leaf in stand_ins.leaves.values() if leaf.requires_grad), *own]
-            with gradients_aside(graph.leaves):
-                # A tensor, as a scaler has it: a plain number would leave a loss in half where it overflows.
-                scaled = loss * torch.full((), scale, device=loss.device)
-                scaled.backward(inputs=None if graph.reentrant else inputs)
-                return Outcome(float(loss.detach()), _gradients(stand_ins, parameters))
+            # A tensor, as a scaler has it: a plain number would leave a loss in half where it overflows.
+            scaled = loss * torch.full((), scale, device=loss.device)
+            return Outcome(float(loss.detach()), _gradients(scaled, stand_ins, parameters))
 
     return stand_ins.call(whole)
 
@@ -94,14 +89,35 @@ def _graph(loss: torch.Tensor) -> Graph:
     return Graph(leaves, reentrant)
 
 
-def _gradients(stand_ins: StandIns, parameters: Parameters) -> dict[int, torch.Tensor]:
-    """Of the stand-ins, and of parameters that the loss reaches past their module."""
+def _gradients(loss: torch.Tensor, stand_ins: StandIns, parameters: Parameters) -> dict[int, torch.Tensor]:
+    """By index, of the stand-ins and of parameters that the loss reaches past their module."""
+    graph = _graph(loss)
+    past = [tensor for tensor in graph.leaves if parameters.index(tensor) is not None]
+    inputs = [*(leaf for leaf in stand_ins.leaves.values() if leaf.requires_grad), *past]
+    given = _reentrant(loss, graph, inputs, past) if graph.reentrant else _named(loss, inputs)
     found: dict[int, torch.Tensor] = {}
     for index, parameter in enumerate(parameters.tensors):
         leaf = stand_ins.leaves.get(id(parameter))
-        parts = [tensor.grad for tensor in (leaf, parameter) if tensor is not None and tensor.grad is not None]
+        parts = [given[id(tensor)] for tensor in (leaf, parameter) if id(tensor) in given]
         if parts:
             found[index] = parts[0] if len(parts) == 1 else parts[0] + parts[1]
     if not found:
         raise ProbeError("loss_fn: its loss reaches no watched parameter: call the watched model in it")
     return found
+
+
+def _named(loss: torch.Tensor, inputs: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
+    """By identity, what autograd hands over without adding it to anything: nothing that hangs on a leaf runs."""
+    given = torch.autograd.grad(loss, list(inputs), allow_unused=True)
+    return {id(leaf): gradient for leaf, gradient in zip(inputs, given, strict=True) if gradient is not None}
+
+
+def _reentrant(
+    loss: torch.Tensor, graph: Graph, inputs: Sequence[torch.Tensor], past: Sequence[torch.Tensor]
+) -> dict[int, torch.Tensor]:
+    """The same where autograd must not be told the leaves, and adds to all of them."""
+    if past:
+        raise ProbeError("loss_fn: it reaches weights past their modules beside use_reentrant=True: turn that off")
+    with gradients_aside(graph.leaves):
+        loss.backward()
+        return {id(leaf): leaf.grad for leaf in inputs if leaf.grad is not None}
