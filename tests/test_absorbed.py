@@ -39,7 +39,7 @@ def one(weight: float, update: float, dtype: torch.dtype) -> bool:
 
 def log_uniform(low: float, high: float, size: int, seed: int) -> NDArray[np.float64]:
     rng = np.random.default_rng(seed)
-    return np.exp2(rng.uniform(low, high, size)) * rng.choice([-1.0, 1.0], size)
+    return np.asarray(np.exp2(rng.uniform(low, high, size)) * rng.choice([-1.0, 1.0], size))
 
 
 def test_the_worked_example_is_absorbed_in_fp16() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from torch.amp import GradScaler
 from scalescope.errors import SettingError
 from scalescope.taps.edge import Edge
 from scalescope.taps.loop import Loop, Recording
+from scalescope.taps.modules import ModulesTap
+from scalescope.taps.modules_named import Modules
 from scalescope.taps.optimizer import OptimizerTap, StepTap
 from scalescope.taps.parameters import Parameters
 from scalescope.taps.probe import ProbeTap
@@ -19,18 +22,23 @@ from scalescope.taps.probe_result import ProbeResult
 from scalescope.taps.probe_run import LossFunction
 from scalescope.taps.scaler import ScalerTap, tap_scaler, untap_scaler
 from scalescope.taps.setup import Setups
+from scalescope.taps.weights import WeightsTap
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What is watched. ``scaler`` is None where none is used, a disabled one included."""
+    """What is watched. ``scaler`` is None where none is used, a disabled one included.
+
+    ``scheduler`` is the one that the user named: anything with a ``step``.
+    """
 
     models: Sequence[nn.Module]
     optimizers: Sequence[torch.optim.Optimizer]
     scaler: GradScaler | None
+    scheduler: object = None
 
 
-def training_of(model: object, optimizer: object, scaler: object) -> Training:
+def training_of(model: object, optimizer: object, scaler: object, scheduler: object = None) -> Training:
     """The training that a user names: one model or a list, one optimizer or a list, a scaler or None.
 
     Raises:
@@ -44,7 +52,8 @@ def training_of(model: object, optimizer: object, scaler: object) -> Training:
         raise SettingError("optimizer", expected="a torch.optim.Optimizer or a list of them", got=_kinds(optimizer))
     if scaler is not None and not isinstance(scaler, GradScaler):
         raise SettingError("scaler", expected="a torch.amp.GradScaler or None", got=_kinds(scaler))
-    return Training(models, optimizers, scaler if scaler is not None and scaler.is_enabled() else None)
+    enabled = scaler if scaler is not None and scaler.is_enabled() else None
+    return Training(models, optimizers, enabled, scheduler)
 
 
 class TrainingTap:
@@ -55,16 +64,21 @@ class TrainingTap:
     ) -> None:
         parameters = Parameters(training.models, training.optimizers)
         self._edge = edge
-        self._loop = Loop(recording, parameters, training.optimizers, edge, every=every, clock=clock)
-        self._scaler = training.scaler
+        self._loop = Loop(
+            recording, parameters, training.optimizers, edge, every=every, clock=clock, scheduler=training.scheduler
+        )
+        # Weak: what listens to a scaler is kept as long as that lives, and must not keep it alive in turn.
+        self._scaler = None if training.scaler is None else weakref.ref(training.scaler)
+        self._loop.windows.hear_from(training.models, scaled=training.scaler is not None)
         self._setups = Setups(recording.put_known)
+        self._weights_tap = WeightsTap(self._loop, parameters)
         self._scaler_tap = ScalerTap(self._loop)
         self._optimizer_tap = OptimizerTap(self._loop)
         self._step_tap = StepTap(self._loop, self._scaler_tap.note_step)
-        self._probe_tap = ProbeTap(self._loop, parameters, self._scaler, recording, clock=clock)
+        self._probe_tap = ProbeTap(self._loop, parameters, training.scaler, recording, clock=clock)
         self._attached = True
         try:
-            self._attach()
+            self._attach(training.scaler)
         except BaseException:
             self.remove()
             raise
@@ -88,19 +102,23 @@ class TrainingTap:
             self._attached = False
             self._edge.call(self._remove)
 
-    def _attach(self) -> None:
-        if self._scaler is not None:
-            tap_scaler(self._scaler, self._scaler_tap)
+    def _attach(self, scaler: GradScaler | None) -> None:
+        # The set-ups last: they send what the other watchers tell.
+        self._loop.watchers += [self._weights_tap, self._setups]
+        self._weights_tap.attach_after()
+        if scaler is not None:
+            tap_scaler(scaler, self._scaler_tap)
             self._step_tap.attach()
         else:
             self._optimizer_tap.attach()
-        # Last: it sends what the other watchers tell.
-        self._loop.watchers.append(self._setups)
+        self._weights_tap.attach_before()
         self._loop.start()
 
     def _remove(self) -> None:
-        if self._scaler is not None:
-            untap_scaler(self._scaler, self._scaler_tap)
+        scaler = None if self._scaler is None else self._scaler()
+        if scaler is not None:
+            untap_scaler(scaler, self._scaler_tap)
+        self._scaler_tap.finish()
         self._step_tap.remove()
         self._optimizer_tap.remove()
         self._loop.finish()
