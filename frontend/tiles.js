@@ -106,6 +106,6 @@ function headroomTexts(headroom, none) {
   const value = octaves(headroom.octaves);
   const by = headroom.by === null ? "a tensor not known" : headroom.by;
   const bad = headroom.octaves <= 0;
-  if (!headroom.less) return [value, `${by} bounds it`, bad];
+  if (!headroom.less) return [value, `at ${by}`, bad];
   return [bad ? "none" : `< ${value}`, `${by} overflowed`, bad];
 }
