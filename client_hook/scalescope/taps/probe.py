@@ -12,7 +12,6 @@ from torch import nn
 from torch.amp import GradScaler
 
 from scalescope.taps.edge import Edge
-from scalescope.taps.facts import sendable
 from scalescope.taps.loop import Loop, Recording
 from scalescope.taps.parameters import Parameters
 from scalescope.taps.probe_compare import compare
@@ -23,6 +22,8 @@ from scalescope.taps.probe_result import ProbeResult, differences, record_of, re
 from scalescope.taps.probe_run import LossFunction, Outcome, run
 from scalescope.taps.probe_state import StandIns, draws_kept, modules_kept
 from scalescope.taps.probe_update import compare_updates
+
+_SKIPPED = "its gradients overflow at this scale, so that the scaler would skip it"
 
 logger = logging.getLogger("scalescope")
 
@@ -71,8 +72,10 @@ class ProbeTap:
             reference = self._reference(loss_fn, models)
             own = self._own(loss_fn, models, precision, factor)
         columns = compare(own.gradients, reference.gradients, factor)
-        # A scaler would not let this update happen.
-        skipped = scale is not None and bool(columns["own_nonfinite"].any())
+        updates: dict[str, dict[str, float]] | str = {}
+        if compare_update:
+            overflowed = scale is not None and bool(columns["own_nonfinite"].any())
+            updates = _SKIPPED if overflowed else self._updates(own, reference, factor)
         names = [self._parameters.name(index) for index in reference.gradients]
         result = ProbeResult(
             loss=own.loss,
@@ -82,7 +85,8 @@ class ProbeTap:
             seconds=time.perf_counter() - start,
             total=together(columns),
             parameters=dict(zip(names, differences(columns), strict=True)),
-            updates=self._updates(own, reference, factor) if compare_update and not skipped else {},
+            updates={} if isinstance(updates, str) else updates,
+            no_updates=updates if isinstance(updates, str) else "",
         )
         step, at = self._loop.step, self._clock()
         self._recording.put_known(record_of(result, list(reference.gradients), columns, step=step, at=at))
@@ -103,18 +107,27 @@ class ProbeTap:
         with draws_kept(stand_ins.devices):
             return run(loss_fn, stand_ins, self._parameters, scale=scale, forward=precision.entered)
 
-    def _updates(self, own: Outcome, reference: Outcome, scale: float) -> dict[str, dict[str, float]]:
-        found = compare_updates(self._loop.optimizers, self._parameters, own.gradients, reference.gradients, scale)
+    def _updates(self, own: Outcome, reference: Outcome, scale: float) -> dict[str, dict[str, float]] | str:
+        """By name; or why there are none: an optimizer may want more for a step than gradients, or keep more."""
+        found = self._loop.edge.aside(
+            compare_updates, self._loop.optimizers, self._parameters, own.gradients, reference.gradients, scale
+        )
+        if isinstance(found, Exception):
+            return f"the optimizer cannot be copied for one step: {_named(found)}"
         return {self._parameters.name(index): differences for index, differences in found.items()}
 
     def _refuse(self, error: Exception) -> None:
         """Record why there is no result. The same reason is logged once, not at each of a thousand probes."""
-        reason = str(error) if isinstance(error, ProbeError) else f"{type(error).__name__}: {error}"
-        self._recording.put_known(refusal_of(sendable(reason), step=self._loop.step, at=self._clock()))
+        reason = str(error) if isinstance(error, ProbeError) else _named(error)
+        self._recording.put_known(refusal_of(reason, step=self._loop.step, at=self._clock()))
         if reason != self._told:
             self._told = reason
             trace = None if isinstance(error, ProbeError) else error
             logger.warning("scalescope: no probe, and training goes on: %s", reason, exc_info=trace)
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _scale(scaler: GradScaler) -> float:

@@ -11,6 +11,7 @@ import numpy as np
 
 from scalescope.events import json_number
 from scalescope.numerics.tallies import PROBE_TALLIES
+from scalescope.taps.facts import sendable
 from scalescope.taps.probe_compare import Columns
 from scalescope.wire import Probe
 
@@ -47,7 +48,9 @@ class ProbeResult:
         seconds: what the probe took.
         total: all parameters together.
         parameters: by name.
-        updates: parameter name -> relative differences after one update, when asked for and not to be skipped.
+        updates: parameter name -> relative differences after one update, when asked for: of the new ``weight``, of
+            its ``update``, and of each moment, under the optimizer's own name for it.
+        no_updates: why there are none although they were asked for.
     """
 
     loss: float
@@ -58,6 +61,7 @@ class ProbeResult:
     total: Difference
     parameters: Mapping[str, Difference]
     updates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    no_updates: str = ""
 
 
 def differences(columns: Columns) -> list[Difference]:
@@ -83,12 +87,14 @@ def record_of(result: ProbeResult, indexes: Sequence[int], columns: Columns, *, 
     if result.updates:
         data["updates"], left_out = _fitting(result.updates)
         data |= {"left_out": left_out} if left_out else {}
+    if result.no_updates:
+        data["no_updates"] = sendable(result.no_updates[:_MAX_REASON])
     return _record(data, step, at, indexes, columns)
 
 
 def refusal_of(reason: str, *, step: int, at: float) -> Probe:
     """The record of a probe that could not be made."""
-    return _record({"reason": reason[:_MAX_REASON]}, step, at, (), {})
+    return _record({"reason": sendable(reason[:_MAX_REASON])}, step, at, (), {})
 
 
 def _record(data: Mapping[str, object], step: int, at: float, indexes: Sequence[int], columns: Columns) -> Probe:
