@@ -36,13 +36,29 @@ def eager(function: Callable[P, T]) -> Callable[P, T]:
     Where torch can mark the code itself, it is marked, with all that it calls: a wrapper around it, as
     ``torch.compiler.disable`` makes, takes longer in every call than most of what we do there.
     """
-    dynamo: Any = torch._C._dynamo.eval_frame  # noqa: SLF001 - what is used of it is detected
-    if not hasattr(dynamo, "set_code_exec_strategy"):
+    if not _marked(function):
         return cast("Callable[P, T]", torch.compiler.disable(function))
-    skip = dynamo._FrameAction.SKIP  # noqa: SLF001 - came with the function above
-    dynamo.set_code_exec_strategy(function.__code__, dynamo._FrameExecStrategy(skip, skip))  # noqa: SLF001
     function._torchdynamo_disable = True  # type: ignore[attr-defined]  # noqa: SLF001 - what disable() sets too
     return function
+
+
+def traceable(function: Callable[P, T]) -> Callable[P, T]:
+    """As :func:`eager`, but what compiles a caller may trace it: it asks, and does nothing there.
+
+    So a graph that must be whole stays whole, where a call that cannot be traced would break it.
+    """
+    _marked(function)
+    return function
+
+
+def _marked(function: Callable[P, T]) -> bool:
+    """Mark the code as never to be compiled by itself, with all that it calls. False where torch has no such mark."""
+    dynamo: Any = torch._C._dynamo.eval_frame  # noqa: SLF001 - what is used of it is detected
+    if not hasattr(dynamo, "set_code_exec_strategy"):
+        return False
+    skip = dynamo._FrameAction.SKIP  # noqa: SLF001 - came with the function above
+    dynamo.set_code_exec_strategy(function.__code__, dynamo._FrameExecStrategy(skip, skip))  # noqa: SLF001
+    return True
 
 
 class Removable(Protocol):

@@ -77,6 +77,15 @@ class Loop:
         """The number of the update under way."""
         return self._step
 
+    @property
+    def backward_ran(self) -> bool:
+        """Whether a backward pass of the update under way was heard."""
+        return self._backward_ran
+
+    def tell_layout(self) -> None:
+        """More is known than the last layout said, and what follows rests on it."""
+        self._recording.put_known(self._backward.layout())
+
     def start(self) -> None:
         """Say what is known of the parameters, and listen to their gradients."""
         self._recording.put_known(self._backward.layout())

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import nn
 
-from scalescope.wire import Layout, Order, Parameter
+from scalescope.taps.naming import plain, prefixes, unwrapped
+from scalescope.wire import Layout, Module, Order, Parameter
 
 # The wire carries no more; a model of this many tensors is watched in part.
 MAX_PARAMETERS = 20_000
 _MAX_NAME = 512
-_INNER_WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
-_OWN_FORMAT = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+OWN_FORMAT = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
 
 
 class Parameters:
@@ -34,6 +34,8 @@ class Parameters:
         self._places: dict[int, int] = {}
         self._modules: dict[str, int] = {}
         self.tensors: list[torch.Tensor] = []
+        # Those that are listened to, in forward order; others enter them.
+        self.modules: list[Module] = []
         for name, tensor in self._named():
             if tensor.requires_grad:
                 self._enter(name, tensor)
@@ -105,19 +107,25 @@ class Parameters:
 
     def layout(self, order: Order, backward: Sequence[int]) -> Layout:
         """The record of what is known now."""
-        return Layout(sequence=0, parameters=list(self._entries), order=order, backward=list(backward))
+        return Layout(
+            sequence=0,
+            parameters=list(self._entries),
+            order=order,
+            backward=list(backward),
+            modules=list(self.modules),
+        )
 
     def _named(self) -> Iterator[tuple[str, torch.Tensor]]:
         models = self.models()
-        for model, prefix in zip(models, _prefixes(models), strict=True):
-            for name, tensor in _unwrapped(model).named_parameters():
-                yield prefix + _plain(name), tensor
+        for model, prefix in zip(models, prefixes(models), strict=True):
+            for name, tensor in unwrapped(model).named_parameters():
+                yield prefix + plain(name), tensor
 
     def _enter(self, name: str, tensor: torch.Tensor) -> None:
         if len(self._entries) >= MAX_PARAMETERS or self.index(tensor) is not None:
             return
         # In fp32 the gradient may still have been computed in half: only its first values tell.
-        own = None if tensor.dtype == torch.float32 else _OWN_FORMAT.get(tensor.dtype)
+        own = None if tensor.dtype == torch.float32 else OWN_FORMAT.get(tensor.dtype)
         shown = name[-_MAX_NAME:]
         module = shown.rpartition(".")[0]
         dtype = str(tensor.dtype).removeprefix("torch.")
@@ -125,33 +133,6 @@ class Parameters:
         self._places[id(tensor)] = len(self._entries)
         self.tensors.append(tensor)
         self._entries.append(Parameter(shown, module, list(tensor.shape), dtype, tensor.numel(), own))
-
-
-def _prefixes(models: Sequence[nn.Module]) -> list[str]:
-    """Nothing for a single model; else the class, numbered where two share one."""
-    if len(models) < 2:
-        return [""] * len(models)
-    classes = [type(_unwrapped(model)).__name__ for model in models]
-    return [
-        f"{name}." if classes.count(name) == 1 else f"{name}{classes[:place].count(name)}."
-        for place, name in enumerate(classes)
-    ]
-
-
-def _unwrapped(model: nn.Module) -> nn.Module:
-    """The author's module inside compiling and data-parallel wrappers."""
-    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-    while True:
-        inner = model.module if isinstance(model, parallel) else getattr(model, "_orig_mod", None)
-        if not isinstance(inner, nn.Module):
-            return model
-        model = inner
-
-
-def _plain(name: str) -> str:
-    for wrapper in _INNER_WRAPPERS:
-        name = name.replace(wrapper, "")
-    return name
 
 
 def _is_compiled(model: nn.Module) -> bool:

@@ -29,13 +29,14 @@ from scalescope.taps.weights import WeightsTap
 class Training:
     """What is watched. ``scaler`` is None where none is used, a disabled one included.
 
-    ``scheduler`` is the one that the user named: anything with a ``step``.
+    ``scheduler`` is the one that the user named: anything with a ``step``; ``modules``: whether they are heard.
     """
 
     models: Sequence[nn.Module]
     optimizers: Sequence[torch.optim.Optimizer]
     scaler: GradScaler | None
     scheduler: object = None
+    modules: bool = True
 
 
 def training_of(model: object, optimizer: object, scaler: object, scheduler: object = None) -> Training:
@@ -72,6 +73,9 @@ class TrainingTap:
         self._loop.windows.hear_from(training.models, scaled=training.scaler is not None)
         self._setups = Setups(recording.put_known)
         self._weights_tap = WeightsTap(self._loop, parameters)
+        modules = Modules(training.models if training.modules else ())
+        parameters.modules = modules.entries
+        self._modules_tap = ModulesTap(modules, self._loop, self._setups)
         self._scaler_tap = ScalerTap(self._loop)
         self._optimizer_tap = OptimizerTap(self._loop)
         self._step_tap = StepTap(self._loop, self._scaler_tap.note_step)
@@ -104,7 +108,7 @@ class TrainingTap:
 
     def _attach(self, scaler: GradScaler | None) -> None:
         # The set-ups last: they send what the other watchers tell.
-        self._loop.watchers += [self._weights_tap, self._setups]
+        self._loop.watchers += [self._weights_tap, self._modules_tap, self._setups]
         self._weights_tap.attach_after()
         if scaler is not None:
             tap_scaler(scaler, self._scaler_tap)
@@ -113,6 +117,7 @@ class TrainingTap:
             self._optimizer_tap.attach()
         self._weights_tap.attach_before()
         self._loop.start()
+        self._modules_tap.attach()
 
     def _remove(self) -> None:
         scaler = None if self._scaler is None else self._scaler()
