@@ -17,6 +17,7 @@ from scalescope_server.app import create_app
 from scalescope_server.settings import Settings
 from scalescope_server.store.engine import open_store
 from scalescope_server.store.tables import STEP_COLUMNS
+from scalescope_server.tallies import TallyMeasure
 
 from tests.serving import Served
 
@@ -25,7 +26,7 @@ DOCS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 COMMANDS = ("serve", "demo", "runs", "findings", "push", "migrate")
 SERIES = (
     *("attempted", "applied", *STEP_COLUMNS),
-    *("grad_norm", "amax", "zero_share", "subnormal_share", "flush_share"),
+    *("grad_norm", "amax", "zero_share", "subnormal_share", "flush_share", "update_ratio"),
 )
 
 
@@ -75,6 +76,7 @@ def test_every_endpoint_is_documented_and_no_other(database: str) -> None:
 
 def test_every_measure_event_and_series_is_documented() -> None:
     assert all(f"`{name}`" in text("docs/numerics.md") for name in get_args(MeasureName))
+    assert all(f"| `{name}` |" in text("docs/server.md") for name in get_args(TallyMeasure))
     assert all(f"`{kind}`" in text("docs/server.md") for kind in get_args(EventKind))
     assert all(f"`{name}`" in text("docs/server.md") for name in SERIES)
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-import pytest
 from scalescope.numerics.exponents import MIN_EXPONENT, Histograms
-from scalescope_server.samples import histogram_answer, layers_answer
-from scalescope_server.store.records import ParameterRow, SampleBucket
+from scalescope.numerics.formats import FP16, FloatFormat
+from scalescope_server.samples import LayerRow, histogram_answer, sample_layers
+from scalescope_server.store.records import SampleBucket
 
 
-def parameter(name: str, compute_format: str | None = "fp16") -> ParameterRow:
-    shape: dict[str, Any] = {"shape": [4], "numel": 4, "dtype": "float32"}
-    return ParameterRow(name=name, module="m", compute_format=compute_format, index=0, backward=None, **shape)
+def row(name: str, computed: FloatFormat | None = FP16) -> LayerRow:
+    return LayerRow(name, 0, computed)
 
 
 def bucket(
@@ -50,19 +48,18 @@ def test_a_bucket_without_a_sample_of_the_parameter_is_left_out() -> None:
 
 def test_an_average_uses_the_periodic_samples_where_there_are_any() -> None:
     samples = [bucket(0, -20, scale=1.0), bucket(0, 3, scale=1.0, periodic=False), bucket(8, 3, periodic=False)]
-    answer = layers_answer("subnormal_share", "grad", 8, samples, [parameter("p")])
+    answer = sample_layers("subnormal_share", "grad", 8, samples, [row("p")])
     assert (answer.step, answer.samples, answer.values) == ([0, 8], [2, 1], [[1.0, 0.0]])
 
 
-@pytest.mark.parametrize("compute_format", [None, "float64", "made-up"])
-def test_what_is_subnormal_in_an_unknown_format_is_not_guessed(compute_format: str | None) -> None:
-    rows = [parameter("known"), parameter("other", compute_format)]
-    answer = layers_answer("subnormal_share", "grad", 1, [bucket(0, -20, rows=2)], rows)
+def test_what_is_subnormal_in_an_unknown_format_is_not_guessed() -> None:
+    rows = [row("known"), row("other", None)]
+    answer = sample_layers("subnormal_share", "grad", 1, [bucket(0, -20, rows=2)], rows)
     assert answer.values[0] == [1.0]
     assert math.isnan(answer.values[1][0] or 0.0)
-    assert layers_answer("amax", "grad", 1, [bucket(0, -20, rows=2)], rows).values[1] == [2.0**-21]
+    assert sample_layers("amax", "grad", 1, [bucket(0, -20, rows=2)], rows).values[1] == [2.0**-21]
 
 
 def test_parameters_without_samples_are_rows_without_columns() -> None:
-    answer = layers_answer("norm", "grad", 1, [], [parameter("a"), parameter("b")])
+    answer = sample_layers("norm", "grad", 1, [], [row("a"), row("b")])
     assert (answer.parameters, answer.step, answer.values) == (["a", "b"], [], [[], []])

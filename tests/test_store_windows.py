@@ -18,7 +18,7 @@ from scalescope_server.store.windows import joined
 
 from tests.batches import Dictation, batch, hello
 
-FACTS = ({}, {"clip": {"when": "unscaled"}}, {"micro_batches": 4})
+FACTS: tuple[dict[str, object], ...] = ({}, {"clip": {"when": "unscaled"}}, {"micro_batches": 4})
 
 
 @pytest.fixture
@@ -28,8 +28,10 @@ def store(database: str) -> Iterator[Store]:
     opened.close()
 
 
-def told(store: Store, **asked: int) -> list[tuple[int, int, object]]:
-    rows, _, _ = store.reader.facts("run", **asked)
+def told(
+    store: Store, *, start: int | None = None, stop: int | None = None, rank: int = 0
+) -> list[tuple[int, int, object]]:
+    rows, _, _ = store.reader.facts("run", start=start, stop=stop, rank=rank)
     return [(row.first_step, row.last_step, row.facts) for row in rows]
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scalescope.numerics.exponents import Histograms
 from scalescope.packing import pack
-from scalescope.rows import column, column_arrays, indexes, times
+from scalescope.rows import column, column_arrays, indexes, tallied, times
 from scalescope.wire import (
     MAX_FRAME_BYTES,
     PROTOCOL,
@@ -25,11 +25,15 @@ from scalescope.wire import (
     Layout,
     OptimizerSettings,
     Parameter,
+    Probe,
     Refused,
     Sample,
     ScalerSettings,
+    Setup,
     Steps,
+    Tally,
     Welcome,
+    Window,
     WireError,
     decode_from_server,
     decode_from_trainer,
@@ -74,6 +78,19 @@ SAMPLE = Sample(
     parameters=b"",
     table=pack(Histograms.empty(3)),
 )
+TALLY = Tally(
+    sequence=7,
+    step=10,
+    at=1.0,
+    subject="module",
+    reason="periodic",
+    scale=65536.0,
+    indexes=np.array([2, 0], "<i4").tobytes(),
+    columns={"forward_amax": np.array([1.5, np.nan]).tobytes()},
+)
+PROBE = Probe(
+    sequence=8, step=10, at=1.0, data='{"loss": 0.5}', indexes=b"", columns={"lost": np.array([3.0]).tobytes()}
+)
 FROM_TRAINER = [
     HELLO,
     Layout(
@@ -84,6 +101,9 @@ FROM_TRAINER = [
     ),
     STEPS,
     SAMPLE,
+    TALLY,
+    PROBE,
+    Setup(sequence=9, step=10, at=1.0, data='{"flags": {}}'),
     Event(sequence=5, step=10, at=1.0, kind="skip", data="{}"),
     Bye(sequence=6, at=2.0, reason="crashed", detail="ValueError: ..."),
     Heartbeat(at=1.0, step=None, progress_at=None, pending=0, dropped=0),
@@ -204,6 +224,34 @@ def test_a_sample_names_its_parameters_or_means_all() -> None:
     assert indexes(SAMPLE).tolist() == [0, 1, 2]
     chosen = msgspec.structs.replace(SAMPLE, parameters=np.array([5, 1, 9], "<i4").tobytes())
     assert indexes(chosen).tolist() == [5, 1, 9]
+
+
+def test_a_tally_holds_a_value_for_each_of_its_rows() -> None:
+    rows, columns = tallied(TALLY)
+    assert rows.tolist() == [2, 0]
+    np.testing.assert_equal(columns, {"forward_amax": [1.5, np.nan]})
+    assert tallied(PROBE)[0].tolist() == [0]
+
+
+@pytest.mark.parametrize("columns", [{"lost": bytes(8), "products": bytes(16)}, {"lost": bytes(7)}])
+def test_a_tally_whose_columns_do_not_fit_is_refused(columns: dict[str, bytes]) -> None:
+    with pytest.raises(WireError, match=r"expected (columns of one length|whole <f8 values)"):
+        tallied(msgspec.structs.replace(PROBE, columns=columns))
+
+
+def test_modules_and_windows_that_were_not_told_take_no_bytes() -> None:
+    """What a trainer of yesterday wrote is what one of today writes where it has nothing of the new to say."""
+    assert b"modules" not in encode(FROM_TRAINER[1])
+    assert b"windows" not in encode(STEPS)
+    told: Steps = msgspec.structs.replace(STEPS, windows=[Window(3, "{}")])
+    assert decode_from_trainer(encode(told)) == told
+
+
+@pytest.mark.parametrize("window", [Window(0, "{}"), Window(65_537, "{}"), Window(1, "x" * 20_000)])
+def test_a_window_out_of_bounds_is_refused(window: Window) -> None:
+    with pytest.raises(WireError):
+        told: Steps = msgspec.structs.replace(STEPS, windows=[window])
+        decode_from_trainer(encode(told))
 
 
 @pytest.mark.parametrize("chosen", [[1, 2], [1, 1, 2], [-1, 0, 1]])

@@ -15,7 +15,6 @@ from starlette.responses import Response
 from scalescope_server.errors import ServerError
 from scalescope_server.store.records import (
     EventRow,
-    FactsRow,
     FindingRow,
     LedgerRow,
     ModuleRow,
@@ -141,55 +140,12 @@ class EventsAnswer(Struct, frozen=True):
     next: str | None
 
 
-class FactsAnswer(Struct, frozen=True):
-    """``items``: stretches of updates whose windows were alike; ``setup``: in force at the end of the range."""
-
-    items: list[FactsRow]
-    setup: dict[str, object]
-    next: str | None
-
-
-class LayersAnswer(Struct, frozen=True, kw_only=True):
-    """One measure as a grid: ``values[i][j]`` of ``parameters[i]`` over the bucket that begins at ``step[j]``.
-
-    Null: no sample. ``samples[j]`` is how many samples column j rests on.
-    """
-
-    measure: str
-    kind: str
-    bucket: int
-    parameters: list[str]
-    step: list[int]
-    samples: list[int]
-    values: list[Numbers]
-
-
-class HistogramAnswer(Struct, frozen=True, kw_only=True):
-    """One parameter's exponent histograms, a row for each (bucket, scale).
-
-    ``counts[i][j]`` counts the values with 2^e <= abs(x) < 2^(e + 1) where e is ``exponents[j]``, of the
-    gradient as it stood, scaled by ``scale[i]``; exponents outside are not in use.
-    """
-
-    parameter: str
-    kind: str
-    bucket: int
-    exponents: list[int]
-    step: list[int]
-    scale: list[Single]
-    counts: list[list[int]]
-    zero: list[int]
-    inf: list[int]
-    nan: list[int]
-    samples: list[int]
-
-
 class FindingsAnswer(Struct, frozen=True):
     items: list[FindingRow]
     next: str | None
 
 
-# All that the description of the API (OpenAPI) names.
+# What of these the description of the API (OpenAPI) names.
 SHAPES = (
     ErrorAnswer,
     HealthAnswer,
@@ -197,9 +153,6 @@ SHAPES = (
     RunAnswer,
     SeriesAnswer,
     EventsAnswer,
-    FactsAnswer,
-    LayersAnswer,
-    HistogramAnswer,
     FindingsAnswer,
 )
 

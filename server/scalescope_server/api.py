@@ -1,4 +1,4 @@
-"""The HTTP API: reads for pages, scripts and monitoring. Shapes are in :mod:`scalescope_server.answers`."""
+"""The HTTP API about runs: reads for pages, scripts and monitoring. Shapes are in :mod:`scalescope_server.answers`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
-from scalescope.numerics.measures import MeasureName
-from scalescope.wire import SampleKind
 
 from scalescope_server.answers import (
     EventsAnswer,
-    FactsAnswer,
     FindingsAnswer,
-    HistogramAnswer,
-    LayersAnswer,
     RunAnswer,
     RunsAnswer,
     SeriesAnswer,
@@ -24,24 +19,18 @@ from scalescope_server.answers import (
     run_line,
     series_columns,
 )
-from scalescope_server.errors import NotFoundError
-from scalescope_server.inputs import RunHere, SpanHere
+from scalescope_server.inputs import Cursor, Rank, RunHere, SpanHere, clamped
 from scalescope_server.openapi import answers
 from scalescope_server.rooms import RoomsHere
-from scalescope_server.samples import histogram_answer, layers_answer
 from scalescope_server.store.curves import MAX_POINTS
-from scalescope_server.store.facts import MAX_FACTS
 from scalescope_server.store.reader import Reader
 from scalescope_server.store.records import RunState
 from scalescope_server.store.runs import MAX_RUNS
-from scalescope_server.store.views import MAX_BUCKETS
 
 MAX_EVENTS = 1000
 MAX_SERIES = 64
 
-Cursor = Annotated[str | None, Query(max_length=512)]
 Name = Annotated[str, Field(min_length=1, max_length=512)]
-Rank = Annotated[int, Query(ge=0, lt=2**31)]
 
 router = APIRouter(prefix="/api/runs", tags=["runs"])
 
@@ -72,7 +61,7 @@ async def list_runs(
         project=project,
         state=state,
         text=text,
-        limit=_clamped(limit, MAX_RUNS),
+        limit=clamped(limit, MAX_RUNS),
         cursor=cursor,
     )
     return json_answer(RunsAnswer([run_line(run) for run in runs], following))
@@ -114,7 +103,7 @@ async def get_series(
     def read(reader: Reader) -> SeriesAnswer:
         names = name or reader.series_names(run)[:MAX_SERIES]
         bucket, found = reader.series(
-            run, names, start=span.start, stop=span.stop, points=_clamped(points, MAX_POINTS), rank=rank
+            run, names, start=span.start, stop=span.stop, points=clamped(points, MAX_POINTS), rank=rank
         )
         return SeriesAnswer(bucket, {name: series_columns(series) for name, series in found.items()})
 
@@ -138,76 +127,9 @@ async def get_events(
         start=span.start,
         stop=span.stop,
         cursor=cursor,
-        limit=_clamped(limit, MAX_EVENTS),
+        limit=clamped(limit, MAX_EVENTS),
     )
     return json_answer(EventsAnswer(items, following))
-
-
-@router.get("/{run}/facts", responses=answers(FactsAnswer, "What held of the windows, and of the set-up."))
-async def get_facts(
-    run: RunHere, rooms: RoomsHere, span: SpanHere, cursor: Cursor = None, limit: int = 500, rank: Rank = 0
-) -> Response:
-    """The facts of every update's window; neighbours that are alike are one item."""
-    items, setup, following = await rooms.reading.read(
-        rooms.store.reader.facts,
-        run,
-        start=span.start,
-        stop=span.stop,
-        cursor=cursor,
-        limit=_clamped(limit, MAX_FACTS),
-        rank=rank,
-    )
-    return json_answer(FactsAnswer(items, setup, following))
-
-
-@router.get("/{run}/layers", responses=answers(LayersAnswer, "One measure, parameters by buckets of steps."))
-async def get_layers(
-    run: RunHere,
-    rooms: RoomsHere,
-    span: SpanHere,
-    measure: MeasureName = "subnormal_share",
-    kind: SampleKind = "grad",
-    points: int = MAX_BUCKETS,
-    rank: Rank = 0,
-) -> Response:
-    """One measure of every parameter over time."""
-
-    def read(reader: Reader) -> LayersAnswer:
-        parameters, bucket, samples = reader.layers(
-            run, kind=kind, start=span.start, stop=span.stop, points=_clamped(points, MAX_BUCKETS), rank=rank
-        )
-        return layers_answer(measure, kind, bucket, samples, parameters)
-
-    return json_answer(await rooms.reading.read(read, rooms.store.reader))
-
-
-@router.get("/{run}/histogram", responses=answers(HistogramAnswer, "A row for each bucket and scale."))
-async def get_histogram(
-    run: RunHere,
-    rooms: RoomsHere,
-    span: SpanHere,
-    parameter: Annotated[str, Query(min_length=1, max_length=512)],
-    kind: SampleKind = "grad",
-    points: int = MAX_BUCKETS,
-    rank: Rank = 0,
-) -> Response:
-    """The exponent histograms of one parameter over time, as it stood, scaled."""
-
-    def read(reader: Reader) -> HistogramAnswer:
-        found, bucket, samples = reader.layers(
-            run,
-            name=parameter,
-            kind=kind,
-            start=span.start,
-            stop=span.stop,
-            points=_clamped(points, MAX_BUCKETS),
-            rank=rank,
-        )
-        if not found:
-            raise NotFoundError(f"run {run!r} has no parameter {parameter!r}", field="parameter")
-        return histogram_answer(parameter, kind, bucket, samples)
-
-    return json_answer(await rooms.reading.read(read, rooms.store.reader))
 
 
 @router.get("/{run}/findings", responses=answers(FindingsAnswer, "What is known to be the matter."))
@@ -219,7 +141,3 @@ async def get_findings(run: RunHere, rooms: RoomsHere) -> Response:
         return FindingsAnswer(reader.findings(run), None)
 
     return json_answer(await rooms.reading.read(read, rooms.store.reader))
-
-
-def _clamped(wanted: int, most: int) -> int:
-    return min(max(wanted, 1), most)

@@ -40,5 +40,12 @@ def span_of(
     return Span(start, stop)
 
 
+def clamped(wanted: int, most: int) -> int:
+    """``wanted`` within 1 to ``most``: how much of something is never refused."""
+    return min(max(wanted, 1), most)
+
+
 RunHere = Annotated[RunId, Depends(run_of)]
 SpanHere = Annotated[Span, Depends(span_of)]
+Cursor = Annotated[str | None, Query(max_length=512)]
+Rank = Annotated[int, Query(ge=0, lt=2**31)]

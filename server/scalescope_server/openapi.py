@@ -9,9 +9,13 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from msgspec import Struct
 
-from scalescope_server.answers import SHAPES, ErrorAnswer
+from scalescope_server import answers as plain_answers
+from scalescope_server import measured_answers
+from scalescope_server.answers import ErrorAnswer
 
 _SCHEMAS = "#/components/schemas/{name}"
+
+_SHAPES = (*plain_answers.SHAPES, *measured_answers.SHAPES)
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -28,12 +32,12 @@ def errors() -> Responses:
 
 
 def describe(app: FastAPI) -> None:
-    """Let ``app`` answer /openapi.json with the shapes of :mod:`scalescope_server.answers` in it."""
+    """Let ``app`` answer /openapi.json with the shapes of all answers in it."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             found = get_openapi(title=app.title, version=app.version, routes=app.routes, description=app.description)
-            _, shapes = msgspec.json.schema_components(SHAPES, schema_hook=_schema_of, ref_template=_SCHEMAS)
+            _, shapes = msgspec.json.schema_components(_SHAPES, schema_hook=_schema_of, ref_template=_SCHEMAS)
             found.setdefault("components", {}).setdefault("schemas", {}).update(shapes)
             app.openapi_schema = found
         return app.openapi_schema

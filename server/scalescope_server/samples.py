@@ -1,41 +1,76 @@
-"""Samples as answers: a measure over layers and time, one parameter's histograms over time. Pure, on arrays."""
+"""Samples and tallies as answers: a measure over layers and time, one layer's histograms over time.
+
+Pure, on arrays.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import groupby
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scalescope.numerics.exponents import MIN_EXPONENT, Histograms
+from scalescope.numerics.formats import FP16, FloatFormat
 from scalescope.numerics.measures import MeasureName, evaluate
+from scalescope.wire import SampleKind
 
-from scalescope_server.answers import HistogramAnswer, LayersAnswer, single
-from scalescope_server.figures.walls import as_parts, compute_format
-from scalescope_server.store.records import ParameterRow, SampleBucket
+from scalescope_server.answers import single
+from scalescope_server.figures.walls import as_parts
+from scalescope_server.measured_answers import HistogramAnswer, LayersAnswer
+from scalescope_server.store.records import SampleBucket, TallyBucket
+from scalescope_server.tallies import PLANS, TallyMeasure
 
 
-def layers_answer(
-    measure: MeasureName, kind: str, bucket: int, samples: Sequence[SampleBucket], parameters: Sequence[ParameterRow]
+class LayerRow(NamedTuple):
+    """A parameter or module as a row: ``format`` is the one its values are held against, None if not known."""
+
+    name: str
+    position: int
+    format: FloatFormat | None
+
+
+Bucket = TypeVar("Bucket", SampleBucket, TallyBucket)
+
+
+def sample_layers(
+    measure: MeasureName, kind: SampleKind, bucket: int, samples: Sequence[SampleBucket], rows: Sequence[LayerRow]
 ) -> LayersAnswer:
-    """``measure`` of every parameter in every bucket of steps, each sample read at its own scale."""
-    formats = [compute_format(parameter) for parameter in parameters]
-    columns = [list(group) for _, group in groupby(samples, key=lambda sample: sample.step)]
-    parts = [as_parts(column) for column in columns]
-    values = np.reshape([evaluate(measure, part, formats) for part in parts], (len(columns), len(formats)))
-    return LayersAnswer(
-        measure=measure,
-        kind=kind,
-        bucket=bucket,
-        parameters=[parameter.name for parameter in parameters],
+    """``measure`` of every row in every bucket of steps, each sample read at its own scale."""
+    formats = [row.format for row in rows]
+    columns = _by_step(samples)
+    return _answer(
+        measure,
+        kind,
+        bucket,
+        rows,
         step=[column[0].step for column in columns],
-        samples=[sum(int(sample.samples.max(initial=0)) for sample in column) for column in columns],
-        values=values.T.tolist(),
+        samples=[_most([sample.samples for sample in column]) for column in columns],
+        values=[evaluate(measure, as_parts(column), formats) for column in columns],
     )
 
 
-def histogram_answer(parameter: str, kind: str, bucket: int, samples: Sequence[SampleBucket]) -> HistogramAnswer:
-    """The histograms of one parameter; ``samples`` hold only its row."""
+def tally_layers(
+    measure: TallyMeasure, bucket: int, tallies: Sequence[TallyBucket], rows: Sequence[LayerRow]
+) -> LayersAnswer:
+    """The same of tallies. A format that is not known is taken for fp16, whose range is the narrowest."""
+    plan, formats = PLANS[measure], [row.format or FP16 for row in rows]
+    columns = _by_step(tallies)
+    return _answer(
+        measure,
+        plan.kind,
+        bucket,
+        rows,
+        step=[column[0].step for column in columns],
+        samples=[_most([tally.tallies for tally in column]) for column in columns],
+        values=[plan.read(column, formats) for column in columns],
+    )
+
+
+def histogram_answer(name: str, kind: SampleKind, bucket: int, samples: Sequence[SampleBucket]) -> HistogramAnswer:
+    """The histograms of one parameter or module; ``samples`` hold only its row."""
     found = [sample for sample in samples if sample.samples.sum()]
     # At one scale, what was taken by the clock and what was taken after trouble add exactly.
     rows = [list(group) for _, group in groupby(found, key=lambda sample: (sample.step, sample.scale))]
@@ -43,7 +78,7 @@ def histogram_answer(parameter: str, kind: str, bucket: int, samples: Sequence[S
     used = np.flatnonzero(table.counts.any(axis=0))
     first, end = (int(used[0]), int(used[-1]) + 1) if used.size else (0, 0)
     return HistogramAnswer(
-        parameter=parameter,
+        parameter=name,
         kind=kind,
         bucket=bucket,
         exponents=list(range(first + MIN_EXPONENT, end + MIN_EXPONENT)),
@@ -55,6 +90,37 @@ def histogram_answer(parameter: str, kind: str, bucket: int, samples: Sequence[S
         nan=table.nan.tolist(),
         samples=[sum(int(sample.samples.sum()) for sample in row) for row in rows],
     )
+
+
+def _answer(
+    measure: str,
+    kind: str,
+    bucket: int,
+    rows: Sequence[LayerRow],
+    *,
+    step: list[int],
+    samples: list[int],
+    values: list[NDArray[np.float64]],
+) -> LayersAnswer:
+    return LayersAnswer(
+        measure=measure,
+        kind=kind,
+        bucket=bucket,
+        parameters=[row.name for row in rows],
+        step=step,
+        samples=samples,
+        values=np.reshape(values, (len(step), len(rows))).T.tolist(),
+    )
+
+
+def _by_step(buckets: Sequence[Bucket]) -> list[list[Bucket]]:
+    step: Callable[[Bucket], int] = lambda bucket: bucket.step  # noqa: E731
+    return [list(group) for _, group in groupby(buckets, key=step)]
+
+
+def _most(counts: Sequence[NDArray[np.int64]]) -> int:
+    """How many records a column rests on: those of the row that has most."""
+    return sum(int(count.max(initial=0)) for count in counts)
 
 
 def _merged(samples: Sequence[SampleBucket]) -> Histograms:

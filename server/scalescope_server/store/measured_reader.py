@@ -14,7 +14,6 @@ from scalescope_server.store.layouts import subject_of
 from scalescope_server.store.records import (
     FactsRow,
     Listed,
-    ParameterRow,
     ProbeRow,
     SampleBucket,
     TallyBucket,
@@ -49,24 +48,6 @@ class MeasuredReader(Snapshots):
             view = View(found.key, kind, rank, *steps_of(found, start, stop))
             chosen = range(_count_rows(connection, found.key, kind)) if parameters is None else parameters
             return read_samples(connection, view, points, chosen)
-
-    def layers(
-        self,
-        run: str,
-        *,
-        name: str | None = None,
-        kind: SampleKind = "grad",
-        start: int | None = None,
-        stop: int | None = None,
-        points: int = MAX_BUCKETS,
-        rank: int = 0,
-    ) -> tuple[list[ParameterRow], int, list[SampleBucket]]:
-        """The parameters (all, or the one called ``name``, or none) and their :meth:`samples`, of one snapshot."""
-        with self.reading() as connection:
-            found = found_run(connection, run)
-            chosen = [p for p in read_parameters(connection, found.key) if name in (None, p.name)]
-            view = View(found.key, kind, rank, *steps_of(found, start, stop))
-            return chosen, *read_samples(connection, view, points, [p.index for p in chosen])
 
     def tallies(
         self,

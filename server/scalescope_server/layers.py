@@ -1,0 +1,107 @@
+"""Layers out of the store: what the rows of a measure are, in which formats, and which records it is read from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypedDict, get_args
+
+from scalescope.numerics.formats import BF16, FP16, FloatFormat, format_named
+from scalescope.numerics.measures import MeasureName
+from scalescope.wire import SampleKind, Subject
+
+from scalescope_server.errors import NotFoundError
+from scalescope_server.measured_answers import HistogramAnswer, LayersAnswer
+from scalescope_server.samples import LayerRow, histogram_answer, sample_layers, tally_layers
+from scalescope_server.store.layouts import subject_of
+from scalescope_server.store.reader import Reader
+from scalescope_server.store.records import Listed
+from scalescope_server.tallies import PLANS, TallyMeasure
+
+LayerMeasure = Literal[MeasureName, TallyMeasure]
+NarrowFormat = Literal["fp16", "bf16"]
+
+SAMPLED: dict[LayerMeasure, MeasureName] = {name: name for name in get_args(MeasureName)}
+TALLIED: dict[LayerMeasure, TallyMeasure] = {name: name for name in PLANS}
+
+
+class Range(TypedDict):
+    """What part of a run to read, as the reader's methods take it."""
+
+    start: int | None
+    stop: int | None
+    points: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """One run's layers over a range."""
+
+    reader: Reader
+    run: str
+    range: Range
+
+    def sampled(self, measure: MeasureName, kind: SampleKind) -> LayersAnswer:
+        """A measure of exponent histograms."""
+        rows = self._rows(subject_of(kind))
+        positions = [row.position for row in rows]
+        bucket, samples = self.reader.samples(self.run, kind=kind, parameters=positions, **self.range)
+        return sample_layers(measure, kind, bucket, samples, rows)
+
+    def tallied(self, measure: TallyMeasure, narrow: NarrowFormat | None) -> LayersAnswer:
+        """A measure of tallies; ``narrow``: the format that it asks about, by default each row's own."""
+        plan = PLANS[measure]
+        subject: Subject = "module" if plan.kind == "module" else "parameter"
+        rows = self._rows(subject) if subject == "module" else self._stored()
+        if narrow is not None:
+            rows = [row._replace(format=format_named(narrow)) for row in rows]
+        positions = [row.position for row in rows]
+        bucket, tallies = self.reader.tallies(self.run, plan.kind, plan.columns, positions, **self.range)
+        return tally_layers(measure, bucket, tallies, rows)
+
+    def histogram(self, name: str, kind: SampleKind) -> HistogramAnswer:
+        """The histograms of one parameter, or of one module where the kind is of modules.
+
+        Raises:
+            NotFoundError: if the run has none of this name.
+        """
+        subject = subject_of(kind)
+        positions = [row.position for row in self._rows(subject) if row.name == name]
+        if not positions:
+            raise NotFoundError(f"run {self.run!r} has no {subject} {name!r}", field="parameter")
+        bucket, samples = self.reader.samples(self.run, kind=kind, parameters=positions, **self.range)
+        return histogram_answer(name, kind, bucket, samples)
+
+    def _rows(self, subject: Subject) -> list[LayerRow]:
+        """Parameters or modules with the format they are computed in."""
+        listed = self._listed()
+        if subject == "module":
+            return module_rows(listed)
+        return [LayerRow(p.name, p.index, known_format(p.compute_format)) for p in listed.parameters]
+
+    def _stored(self) -> list[LayerRow]:
+        """Parameters with the format they are stored in if it is a narrow one, else bf16: a copy would be in it."""
+        return [LayerRow(p.name, p.index, _narrow(known_format(p.dtype))) for p in self._listed().parameters]
+
+    def _listed(self) -> Listed:
+        return self.reader.listed(self.run, stop=self.range["stop"], rank=self.range["rank"])
+
+
+def module_rows(listed: Listed) -> list[LayerRow]:
+    """The modules with the format of their outputs: as the set-up tells it, else that of their own parameters."""
+    told = listed.setup.get("modules")
+    formats = {name: known_format(str(dtype)) for name, dtype in told.items()} if isinstance(told, dict) else {}
+    own = {p.module: known_format(p.compute_format) for p in listed.parameters if p.compute_format}
+    return [LayerRow(m.name, m.index, formats.get(m.name) or own.get(m.name)) for m in listed.modules]
+
+
+def known_format(name: str | None) -> FloatFormat | None:
+    """The format called so; None for no name, and for one that we know no limits of."""
+    try:
+        return format_named(name or "")
+    except ValueError:
+        return None
+
+
+def _narrow(stored: FloatFormat | None) -> FloatFormat:
+    return stored if stored in (FP16, BF16) else BF16
