@@ -64,7 +64,7 @@ def watch(
         SettingError: (a ValueError) for an argument that cannot be used. Nothing is raised later.
     """
     settings = read_settings(os.environ, url=url, token=token, run=run, every=every)
-    training = training_of(model, optimizer, scaler)
+    training = training_of(model, optimizer, scaler, scheduler)
     labels = labels_of(project, name, tags, config)
     if settings.off:
         return Scope()

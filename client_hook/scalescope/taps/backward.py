@@ -19,6 +19,7 @@ from torch.utils.hooks import RemovableHandle
 from scalescope.taps.edge import Edge, eager
 from scalescope.taps.ends import Ends
 from scalescope.taps.formats import Formats
+from scalescope.taps.freshness import Freshness
 from scalescope.taps.gradients import local
 from scalescope.taps.order import BackwardOrder, is_eager
 from scalescope.taps.parameters import Parameters
@@ -39,19 +40,26 @@ graph_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", _out
 
 
 class BackwardWatch:
-    """Listens to the parameters' gradients. ``heard`` is called, with the backward's number, at each of them."""
+    """Listens to the parameters' gradients.
+
+    At the first gradient of each optimizer in a backward, ``heard`` is called with the backward's number and the
+    optimizer's before the gradient is looked at, and ``counted`` afterwards: with the optimizer's number, and how
+    many passes are in its gradients now (None where not known).
+    """
 
     def __init__(
         self,
         parameters: Parameters,
         optimizers: Sequence[torch.optim.Optimizer],
         edge: Edge,
-        heard: Callable[[int], None],
+        heard: Callable[[int, int | None], None],
+        counted: Callable[[int | None, int | None], None],
     ) -> None:
         self._parameters = parameters
         self._optimizers = optimizers
         self.edge = edge
         self.heard = heard
+        self._counted = counted
         self._handles: dict[int, RemovableHandle] = {}
         self._owners: dict[int, int] = {}
         # For each optimizer the first and the last to get a gradient; and what counts at both, as long as they agree.
@@ -61,6 +69,7 @@ class BackwardWatch:
         self._kept: set[int] = set()
         self._gradients: dict[int | None, int] = {}
         self._passes = Passes()
+        self._freshness = Freshness()
         self._order = BackwardOrder()
         self._formats = Formats(parameters)
         self._armed = 0
@@ -78,6 +87,7 @@ class BackwardWatch:
         """Hook the parameters that were entered since the last call."""
         for index in range(self._armed, len(self._parameters)):
             self._hook(index)
+            self._freshness.leave(index, self._gradient(index))
         self._owners = self._parameters.owners(self._optimizers)
         # The layout that is sent at the start has the first ones already.
         self._grown = self._grown or 0 < self._armed < len(self._parameters)
@@ -93,6 +103,20 @@ class BackwardWatch:
                 return None
         of = self._sentinels.get(number)
         return self._passes.count(of if of is not None else self._owned(number, self._passes.heard))
+
+    def fresh(self, number: int) -> bool | None:
+        """Whether the gradients of an optimizer began this window at zero; None where not known."""
+        return self._freshness.seen(self._owned(number, self._passes.heard))
+
+    def untouched(self, number: int) -> bool:
+        """Whether the gradients of an optimizer are as its last window left them."""
+        first = next(iter(self._sentinels.get(number, ())), None)
+        return first is not None and self._freshness.untouched(first, self._gradient(first))
+
+    def look_ahead(self) -> None:
+        """A backward pass is about to begin: look at gradients that may have been set to zero where they are."""
+        for index in self._freshness.waiting():
+            self._freshness.look(index, self._gradient(index))
 
     def gradients(self, number: int) -> int:
         """How many gradients of an optimizer were heard so far: it grows with every backward pass."""
@@ -119,6 +143,7 @@ class BackwardWatch:
             owner = self._owners.get(index)
             if owner is None or owner in consumed:
                 del self._passes.heard[index]
+                self._freshness.leave(index, self._gradient(index))
         if settling:
             self._settle(heard)
 
@@ -143,7 +168,7 @@ class BackwardWatch:
         """
         backward = self._order.indexes
         order: Order = "observed" if backward else "unknown"
-        suspect = self._parameters.sharded or _anything_compiled()
+        suspect = self._parameters.sharded or anything_compiled()
         delivered = suspect and not is_eager([self._parameters.module(index) for index in backward])
         if self._parameters.compiled or delivered:
             order, backward = "forward", list(reversed(range(len(self._parameters))))
@@ -164,15 +189,19 @@ class BackwardWatch:
             return
         owner = self._owners.get(index)
         # The second sentinel of a backward has no more to say than its count.
-        if task == NO_TASK or (task, owner) != self._latest:
+        first = task == NO_TASK or (task, owner) != self._latest
+        if first:
             self._latest = (task, owner)
-            self.heard(task)
+            self.heard(task, owner)
             self._closed_in = NO_TASK
             self._gradients[owner] = self._gradients.get(owner, 0) + 1
         gradient = tensor.grad
         if gradient is not None:
             gradient = local(gradient)
         count = self._passes.hear(index, gradient)
+        self._freshness.hear(index, gradient, count)
+        if first:
+            self._counted(owner, count)
         if self._whole or index not in self._learnt:
             self._learn(index, tensor, task, gradient if count == 1 else None)
 
@@ -237,6 +266,12 @@ class BackwardWatch:
         for index in self._owned(number, range(self._armed)):
             self._hook(index)
 
+    @torch.no_grad()
+    def _gradient(self, index: int) -> torch.Tensor | None:
+        """The local shard of a parameter's gradient: without a graph, the same tensor as the hooks are shown."""
+        gradient = self._parameters.tensors[index].grad
+        return None if gradient is None else local(gradient)
+
     def _owned(self, number: int, indexes: Iterable[int]) -> list[int]:
         return [index for index in indexes if self._owners.get(index) == number]
 
@@ -271,7 +306,7 @@ class _Hook:
             watch.edge.call(watch.note, self._index, tensor)
 
 
-def _anything_compiled() -> bool:
+def anything_compiled() -> bool:
     """Whether this process has compiled a function: it may be one around a watched model, which does not tell."""
     dynamo = sys.modules.get("torch._dynamo.convert_frame")
     return bool(getattr(dynamo, "FRAME_COUNTER", 0))

@@ -1,15 +1,18 @@
 """Clipping, heard before it changes a gradient.
 
 Everything in ``torch.nn.utils.clip_grad`` (by norm and by value, imported by whatever name) first groups the
-gradients with one private function of that module. It is replaced while a training is watched; a torch that
-has none is not heard, and there gradients are measured where the optimizer steps, after clipping.
+gradients with one private function of that module. It is replaced while a training is watched. Who called it,
+with which limit and after which norm, stand in the caller's local variables: the functions around it are also
+called by names that others imported, where a replacement would not be heard. A torch that has no such function
+is not heard, and one whose variables are called otherwise tells the gradients alone.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch.nn.utils import clip_grad
@@ -21,12 +24,28 @@ _NAME = "_group_tensors_by_device_and_dtype"
 Grouping = Callable[..., Any]
 
 
+class ClipCall(NamedTuple):
+    """One call of a function of torch's.
+
+    Attributes:
+        kind: what limits the gradients; None where they are only looked at, for their norm.
+        limit: the largest norm, or value, that is let through; None where not known.
+        norm: the norm over all gradients, as torch took it; None by value, and where not known.
+        raises: a norm that is not finite is an error.
+    """
+
+    kind: Literal["norm", "value"] | None
+    limit: float | None = None
+    norm: torch.Tensor | None = None
+    raises: bool = False
+
+
 class Ear(Protocol):
     """Who is told: the loop of a watched training."""
 
     edge: Edge
 
-    def clipping(self, gradients: Sequence[torch.Tensor]) -> None: ...
+    def clipping(self, gradients: Sequence[torch.Tensor], call: ClipCall) -> None: ...
 
 
 class _Replacement:
@@ -67,12 +86,38 @@ def ignore(ear: Ear) -> None:
         _REPLACEMENT.restore()
 
 
+def coefficient(limit: float, norm: float) -> float:
+    """What ``clip_grad_norm_`` multiplies gradients of this norm by: min(1, limit / (norm + 1e-6)), NaN for NaN."""
+    # In this order: a comparison with NaN leaves the first of the two.
+    return min(limit / (norm + 1e-6), 1.0)
+
+
 def _heard(original: Grouping) -> Grouping:
     def grouping(tensors: Sequence[Sequence[torch.Tensor]], *args: object, **kwargs: object) -> object:
         # A graph that is being traced has no gradients yet.
         if not torch.compiler.is_compiling() and tensors and tensors[0]:
+            caller = sys._getframe(1)  # noqa: SLF001 - see the module; called so by the library's own users as well
             for ear in list(_REPLACEMENT.ears):
-                ear.edge.call(ear.clipping, tensors[0])
+                ear.edge.call(_tell, ear, tensors[0], caller.f_code.co_name, caller.f_locals)
         return original(tensors, *args, **kwargs)
 
     return grouping
+
+
+def _tell(ear: Ear, gradients: Sequence[torch.Tensor], caller: str, named: Mapping[str, object]) -> None:
+    ear.clipping(gradients, _call_of(caller, named))
+
+
+def _call_of(caller: str, named: Mapping[str, object]) -> ClipCall:
+    if caller == "_get_total_norm":
+        return ClipCall(None, raises=named.get("error_if_nonfinite") is True)
+    if caller == "clip_grad_value_":
+        return ClipCall("value", _number(named.get("clip_value")))
+    norm = named.get("total_norm")
+    # A sharded one would have to be gathered from all ranks to be read.
+    plain = norm if isinstance(norm, torch.Tensor) and type(norm) is torch.Tensor else None
+    return ClipCall("norm", _number(named.get("max_norm")), plain, named.get("error_if_nonfinite") is True)
+
+
+def _number(found: object) -> float | None:
+    return float(found) if isinstance(found, int | float) else None

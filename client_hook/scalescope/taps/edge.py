@@ -70,6 +70,8 @@ class Removable(Protocol):
 class Edge:
     """Runs the taps of one scope. ``errors`` counts what went wrong in them; ``silent`` taps do nothing.
 
+    ``spent_ns`` is what they took since the last :meth:`charge`, calls that have not ended left out.
+
     ``tap`` is what runs here: through the edge it hangs on what is watched, and so lives as long as that does.
     """
 
@@ -78,7 +80,7 @@ class Edge:
         self.silent = False
         self.tap: Removable | None = None
         self._told = False
-        self._spent_ns = 0
+        self.spent_ns = 0
         self._costs: dict[bool, deque[int]] = {False: deque(maxlen=_REMEMBERED), True: deque(maxlen=_REMEMBERED)}
         self._counts = {False: 0, True: 0}
 
@@ -93,7 +95,7 @@ class Edge:
             self._report(error)
             return None
         finally:
-            self._spent_ns += perf_counter_ns() - start
+            self.spent_ns += perf_counter_ns() - start
 
     def aside(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Exception:
         """The result of ``work``, or what it raised, while the taps hear nothing: a work of ours that runs the model.
@@ -124,9 +126,9 @@ class Edge:
 
     def charge(self, *, sampled: bool) -> None:
         """Enter what was spent since the last charge as the cost of one update."""
-        self._costs[sampled].append(self._spent_ns)
+        self._costs[sampled].append(self.spent_ns)
         self._counts[sampled] += 1
-        self._spent_ns = 0
+        self.spent_ns = 0
 
     def cost(self, *, sampled: bool) -> Cost:
         """The cost of updates at which gradients were measured, or of those at which none were."""

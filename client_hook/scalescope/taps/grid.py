@@ -57,7 +57,7 @@ def check_grid(gradient: torch.Tensor) -> GridCheck:
         values = values._values()  # noqa: SLF001 - values() wants a coalesced tensor, and adding could leave the grid
     flat = values.reshape(-1)
     if not flat.numel():
-        return GridCheck(copied(torch.zeros(6, dtype=torch.int64)))
+        return GridCheck(copied(torch.zeros(6, dtype=torch.int64, device=flat.device)))
     off = torch.stack([_off_grid(part) for part in flat.split(_CHUNK)]).sum(dim=0)
     return GridCheck(copied(torch.cat([off, _different(flat)])))
 

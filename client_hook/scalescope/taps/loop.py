@@ -14,11 +14,17 @@ import torch
 
 from scalescope.readback import Value, read_later
 from scalescope.taps import clip
+from scalescope.taps import scheduler as schedulers
 from scalescope.taps.backward import NO_TASK, BackwardWatch
+from scalescope.taps.clip import ClipCall
 from scalescope.taps.edge import Edge
+from scalescope.taps.gradients import has_gradient
 from scalescope.taps.logged import Intake
 from scalescope.taps.parameters import Parameters
 from scalescope.taps.sampling import Sampling
+from scalescope.taps.schedule import Schedules
+from scalescope.taps.stopwatch import Stopwatch
+from scalescope.taps.windows import Windows
 from scalescope.updates import Known, OptimizerVerdict, ScaleSet, Update
 
 
@@ -53,6 +59,7 @@ class Loop:
         *,
         every: int,
         clock: Callable[[], float] = time,
+        scheduler: object = None,
     ) -> None:
         self.optimizers = list(optimizers)
         self.edge = edge
@@ -61,15 +68,19 @@ class Loop:
         self._recording = recording
         self._parameters = parameters
         self._clock = clock
-        self._backward = BackwardWatch(parameters, self.optimizers, edge, self.hear_backward)
+        self._names = _names(self.optimizers)
+        self._backward = BackwardWatch(parameters, self.optimizers, edge, self.hear_backward, self._count_backward)
         self.sampling = Sampling(self.optimizers, parameters, self._backward, every=every)
+        self.windows = Windows(self.optimizers, list(self._names.values()), self._backward)
+        self.stopwatch = Stopwatch(edge)
+        self._schedules = Schedules(scheduler)
+        self._scheduler = scheduler
         self._step = 0
         self._consumed: set[int] = set()
         self._backward_ran = False
         self._open = Update(0, 0.0)
         self._last: Update | None = None
         self._closed_ns: int | None = None
-        self._names = _names(self.optimizers)
         self.watchers: list[Watcher] = []
 
     @property
@@ -90,10 +101,12 @@ class Loop:
         """Say what is known of the parameters, and listen to their gradients."""
         self._recording.put_known(self._backward.layout())
         self._backward.arm()
+        self.stopwatch.enabled = all(tensor.is_cpu for tensor in self._parameters.tensors)
         clip.listen(self)
+        schedulers.listen(self, self._scheduler)
 
-    def pass_through(self, heard: Callable[[int], None]) -> None:
-        """Tell each backward pass, by its number, to ``heard`` first, which hands it on to :meth:`hear_backward`."""
+    def pass_through(self, heard: Callable[[int, int | None], None]) -> None:
+        """Tell each backward pass to ``heard`` first, which hands it on to :meth:`hear_backward`."""
         self._backward.heard = heard
 
     def name(self, optimizer: torch.optim.Optimizer) -> str:
@@ -103,14 +116,30 @@ class Loop:
     def watches(self, optimizer: torch.optim.Optimizer) -> bool:
         return id(optimizer) in self.numbers
 
-    def hear_backward(self, _task: int = NO_TASK) -> None:
+    def hear_backward(self, _task: int = NO_TASK, _number: int | None = None) -> None:
         """A backward pass of the update under way has begun: nothing is added to the one before."""
         if not self._backward_ran:
             self._backward_ran = True
+            if self._last is not None:
+                self._schedules.finish(self._last)
             self._recording.finish(self._step - 1)
 
-    def clipping(self, gradients: Sequence[torch.Tensor]) -> None:
+    def clipping(self, gradients: Sequence[torch.Tensor], call: ClipCall) -> None:
+        """Gradients of whomever are about to be clipped, or looked at for their norm."""
+        numbers = self._owners(gradients)
+        if not numbers:
+            return
+        self.windows.raises = self.windows.raises or call.raises
+        if call.kind is None:
+            return
         self.sampling.clipping(gradients)
+        norm = self.windows.clipped(numbers, call)
+        if call.norm is not None and norm is not None and call.limit is not None:
+            _limit(self._open.values, call.limit, call.norm, norm)
+
+    def scheduled(self, scheduler: object) -> None:
+        """A scheduler of whomever has stepped: it belongs to the update whose backward ran last."""
+        self._schedules.hear(scheduler, self._names.get(id(getattr(scheduler, "optimizer", None))))
 
     def consume(self, optimizer: torch.optim.Optimizer) -> int | None:
         """What ``optimizer`` has of gradients is used up with this update, applied or not.
@@ -127,7 +156,7 @@ class Loop:
     def catch_up(self) -> None:
         """Hear of a backward pass that left out what is listened to, before anything that comes after it."""
         if not self._backward_ran and self._backward.overheard():
-            self._backward.heard(NO_TASK)
+            self._backward.heard(NO_TASK, None)
 
     def log(self, given: Mapping[str, object]) -> None:
         self.catch_up()
@@ -160,6 +189,7 @@ class Loop:
         update.scale, update.next_scale, update.scale_was_set = scale, next_scale, scale_was_set
         update.verdicts = verdicts
         self.sampling.close(update)
+        update.facts = self.edge.guard(self.windows.close, self._step, self._consumed, verdicts)
         try:
             for watcher in self.watchers:
                 self.edge.guard(watcher.closing, update)
@@ -175,12 +205,25 @@ class Loop:
     def finish(self) -> None:
         """Listen no more; the last update is complete."""
         clip.ignore(self)
+        schedulers.ignore(self)
+        if self._last is not None and not self._backward_ran:
+            self._schedules.finish(self._last)
         for watcher in self.watchers:
             self.edge.guard(watcher.remove)
         self.watchers.clear()
         self._backward.remove()
         self._parameters.release()
         self._recording.finish(self._step - 1)
+
+    def _count_backward(self, number: int | None, passes: int | None) -> None:
+        self.windows.counted(number, passes)
+        self.stopwatch.await_end()
+
+    def _owners(self, gradients: Sequence[torch.Tensor]) -> list[int]:
+        """The optimizers that hold some of these gradients: of one, the first or the last will do."""
+        some = gradients if len(self.optimizers) > 1 else (gradients[0], gradients[-1])
+        identities = {id(gradient) for gradient in some}
+        return [number for number, each in enumerate(self.optimizers) if has_gradient(each, identities)]
 
     def _add_facts(self, values: dict[str, Value], growth_tracker: Value | None) -> None:
         now = perf_counter_ns()
@@ -189,6 +232,7 @@ class Loop:
         if self._closed_ns is not None:
             values["step_ms"] = (now - self._closed_ns) / 1e6
         self._closed_ns = now
+        self.stopwatch.close(values)
         if "learning_rate" not in values:
             self._note_rate(values)
 
@@ -213,6 +257,15 @@ def _add(tokens: list[Value], more: Value) -> None:
         tokens[-1] = last + more
     else:
         tokens.append(more)
+
+
+def _limit(values: dict[str, Value], limit: float, norm: torch.Tensor, known: Value) -> None:
+    """Enter what a clipping multiplies the gradients by; of several, the smallest where that is known at once."""
+    if not isinstance(known, float):
+        values["clip_coefficient"] = read_later((limit / (norm.detach() + 1e-6)).clamp(max=1.0))
+        return
+    taken, before = clip.coefficient(limit, known), values.get("clip_coefficient", 1.0)
+    values["clip_coefficient"] = taken if not isinstance(before, float) or not taken > before else before
 
 
 def _names(optimizers: Sequence[torch.optim.Optimizer]) -> dict[int, str]:

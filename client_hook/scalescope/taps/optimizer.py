@@ -38,7 +38,7 @@ class OptimizerTap:
             self._handles.append(optimizer.register_step_pre_hook(_Before(self)))
             self._handles.append(optimizer.register_step_post_hook(_After(self._loop, self.stepped)))
 
-    def hear_backward(self, task: int) -> None:
+    def hear_backward(self, task: int, _number: int | None) -> None:
         """The first backward after a step is of the next update, unless the step ran inside it."""
         if self._stepped and (task == NO_TASK or task != self._stepped_in):
             self._close()
@@ -50,6 +50,7 @@ class OptimizerTap:
         if id(optimizer) in self._stepped:
             self._close()
         self._loop.hear_backward()
+        self._loop.stopwatch.step_began()
         number = self._loop.numbers[id(optimizer)]
         if not self._loop.sampling.due(number):
             return None
@@ -61,6 +62,7 @@ class OptimizerTap:
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepped.add(id(optimizer))
         self._stepped_in = graph_task()
+        self._loop.stopwatch.step_ended()
         self._loop.consume(optimizer)
         if len(self._stepped) == len(self._loop.optimizers):
             self._close()

@@ -22,6 +22,8 @@ from torch.amp import GradScaler
 from scalescope.readback import Value, at_hand, read_later
 from scalescope.taps.loop import Loop
 from scalescope.taps.optimizer import has_hooks
+from scalescope.taps.outside import OutsideSteps
+from scalescope.taps.scale import ScaleReader
 from scalescope.updates import OptimizerVerdict
 
 # What was found for one optimizer: a tensor for each device, above 0 for "skip".
@@ -50,6 +52,13 @@ class ScalerTap:
         self._stepping: torch.optim.Optimizer | None = None
         self._pending: tuple[Value | None, tuple[Value, ...]] | None = None
         self._before = _NOTHING
+        self._scale = ScaleReader()
+        self.outside = OutsideSteps(loop)
+
+    def scaled(self, scaler: GradScaler) -> None:
+        """A loss was scaled."""
+        self.loop.windows.scaled(self._scale.read(scaler))
+        self.loop.stopwatch.loss_scaled()
 
     def unscaling(self, optimizer: torch.optim.Optimizer) -> None:
         """Gradients are complete and still scaled."""
@@ -63,7 +72,10 @@ class ScalerTap:
     ) -> None:
         """Gradients were checked, and multiplied by ``inverse`` (1 when a fused optimizer unscales itself)."""
         self._found[id(optimizer)] = (optimizer, found)
-        if self.loop.sampling.unscaled(self.loop.numbers.get(id(optimizer))):
+        number = self.loop.numbers.get(id(optimizer))
+        if number is not None:
+            self.loop.windows.unscaled(number, self._scale.read(scaler), explicit=self._stepping is not optimizer)
+        if self.loop.sampling.unscaled(number):
             return
         for tensor in found.values():
             if not tensor.is_cpu:
@@ -71,7 +83,7 @@ class ScalerTap:
                 return
             if tensor.item():
                 left_scaled = inverse is not None and inverse.item() == 1.0
-                self._look(optimizer, 1.0 if left_scaled else _scale(scaler))
+                self._look(optimizer, 1.0 if left_scaled else self._scale.read(scaler))
                 return
 
     def _await_verdict(self, scaler: GradScaler, optimizer: torch.optim.Optimizer, found: Found) -> None:
@@ -80,27 +92,47 @@ class ScalerTap:
         elif self._stepping is not optimizer:
             self.loop.sampling.cannot_see(_CHANGED)
         else:
-            self._pending = (_scale(scaler), tuple(read_later(tensor) for tensor in found.values()))
+            self._pending = (self._scale.read(scaler), tuple(read_later(tensor) for tensor in found.values()))
+
+    def given_closure(self) -> None:
+        """``step`` was given a closure."""
+        self.loop.windows.closure = True
 
     def stepping(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepping = optimizer
+        number = self.loop.numbers.get(id(optimizer))
+        if number in self.loop.sampling.parts:
+            self.loop.windows.look_at_gradients(number)
+        self.loop.stopwatch.step_began()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         """On a device, ``step`` has just made the host wait for the verdict, so our copy is here as well."""
+        self.loop.stopwatch.step_ended()
         pending, self._pending, self._stepping = self._pending, None, None
+        number = self.loop.numbers.get(id(optimizer))
+        if number is not None:
+            self.loop.windows.seal(number)
         if pending is not None and any((at_hand(value) or 0.0) > 0 for value in pending[1]):
             self._look(optimizer, pending[0])
 
     def note_step(self, optimizer: torch.optim.Optimizer) -> None:
         """A step came to its end, whoever asked for it. Of a step that is skipped, only a fused one does."""
         self._stepped.add(id(optimizer))
+        number = self.loop.numbers.get(id(optimizer))
+        if number is None:
+            return
+        # A scaler may be given what only wraps the optimizer whose hooks are heard.
+        if self._stepping is not None:
+            self.loop.windows.hooked(number)
+        else:
+            self.outside.step(number, self.loop.windows.scale)
 
     def updating(self, scaler: GradScaler) -> None:
         """Before ``update``, which adds into the verdicts and changes the scale in place."""
         self._before = _NOTHING
         verdicts = list(map(self._verdict, self._found.values()))
         tracker = getattr(scaler, "_growth_tracker", None)
-        self._before = (_scale(scaler), None if tracker is None else read_later(tracker), verdicts)
+        self._before = (self._scale.read(scaler), None if tracker is None else read_later(tracker), verdicts)
 
     def updated(self, scaler: GradScaler, was_set: bool) -> None:
         """After ``update``. One that only sets the scale, with no gradient looked at, attempts nothing."""
@@ -108,10 +140,15 @@ class ScalerTap:
         self._found.clear()
         self._stepped.clear()
         if was_set and not verdicts:
-            self.loop.set_scale(scale, _scale(scaler))
+            self.loop.set_scale(scale, self._scale.read(scaler))
             return
+        self.outside.closed()
         self.loop.close(
-            verdicts=verdicts, scale=scale, growth_tracker=tracker, next_scale=_scale(scaler), scale_was_set=was_set
+            verdicts=verdicts,
+            scale=scale,
+            growth_tracker=tracker,
+            next_scale=self._scale.read(scaler),
+            scale_was_set=was_set,
         )
 
     def _verdict(self, looked_at: tuple[torch.optim.Optimizer, Found]) -> OptimizerVerdict:
@@ -123,29 +160,34 @@ class ScalerTap:
     def _look(self, optimizer: torch.optim.Optimizer, scale: Value | None) -> None:
         """Measure a skipped step: its gradients, times the scale that they were divided by."""
         factor = None if scale is None else at_hand(scale)
+        number = self.loop.numbers.get(id(optimizer))
+        if number is not None:
+            self.loop.windows.look_at_weights(number)
         if factor is None:
             self.loop.sampling.cannot_see(_NO_SCALE)
         else:
-            self.loop.sampling.look(self.loop.numbers.get(id(optimizer)), factor)
-
-
-def _scale(scaler: GradScaler) -> Value | None:
-    tensor = getattr(scaler, "_scale", None)
-    return None if tensor is None else read_later(tensor)
+            self.loop.sampling.look(number, factor)
 
 
 class Tapped(GradScaler):
     """What the classes of watched scalers have in common. It comes before the scaler's own class."""
 
+    def scale(self, outputs: Given, *args: Given, **kwargs: Given) -> Given:
+        scaled = super().scale(outputs, *args, **kwargs)
+        # A graph that is being traced holds no number yet.
+        if not torch.compiler.is_compiling():
+            _tell(self, "scaled", self)
+        return scaled
+
     def step(self, optimizer: torch.optim.Optimizer, *args: Given, **kwargs: Given) -> Given:
-        scale = getattr(self, "_scale", None)
-        if scale is None or scale.is_cpu:
-            # On the host everything is known once the gradients were checked.
-            return super().step(optimizer, *args, **kwargs)
+        if "closure" in kwargs or any(map(callable, args)):
+            # Torch refuses one by name; this is what it was told before.
+            _tell(self, "given_closure")
         _tell(self, "stepping", optimizer)
-        result = super().step(optimizer, *args, **kwargs)
-        _tell(self, "stepped", optimizer)
-        return result
+        try:
+            return super().step(optimizer, *args, **kwargs)
+        finally:
+            _tell(self, "stepped", optimizer)
 
     # A user's own scaler may take more, and may answer.
     def update(self, *args: Given, **kwargs: Given) -> Given:

@@ -71,7 +71,7 @@ class TrainingTap:
         # Weak: what listens to a scaler is kept as long as that lives, and must not keep it alive in turn.
         self._scaler = None if training.scaler is None else weakref.ref(training.scaler)
         self._loop.windows.hear_from(training.models, scaled=training.scaler is not None)
-        self._setups = Setups(recording.put_known)
+        self._setups = Setups(recording.put_known, edge)
         self._weights_tap = WeightsTap(self._loop, parameters)
         modules = Modules(training.models if training.modules else ())
         parameters.modules = modules.entries
@@ -112,6 +112,7 @@ class TrainingTap:
         self._weights_tap.attach_after()
         if scaler is not None:
             tap_scaler(scaler, self._scaler_tap)
+            self._loop.pass_through(self._scaler_tap.outside.hear_backward)
             self._step_tap.attach()
         else:
             self._optimizer_tap.attach()
@@ -123,7 +124,7 @@ class TrainingTap:
         scaler = None if self._scaler is None else self._scaler()
         if scaler is not None:
             untap_scaler(scaler, self._scaler_tap)
-        self._scaler_tap.finish()
+        self._scaler_tap.outside.finish()
         self._step_tap.remove()
         self._optimizer_tap.remove()
         self._loop.finish()

@@ -1,0 +1,93 @@
+"""Learning-rate schedulers, heard by the ``step`` of their classes.
+
+Every class of ``torch.optim.lr_scheduler`` that defines a ``step``, and every one made of them by others, has it
+replaced while a training is watched, and so has the class of a scheduler of any kind that the user names. A step
+inside another one, as those that hold several make it, is not told again, nor is the one that makes a scheduler.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from torch.optim.lr_scheduler import LRScheduler
+
+from scalescope.taps.edge import Edge
+
+Step = Callable[..., Any]
+
+
+class Ear(Protocol):
+    """Who is told: the loop of a watched training."""
+
+    edge: Edge
+
+    def scheduled(self, scheduler: object) -> None: ...
+
+
+class _Depth(threading.local):
+    """Whether this thread is inside a scheduler's step."""
+
+    inside = False
+
+
+_DEPTH = _Depth()
+# Weak, since a training that is forgotten without an end must not be kept by a table of ours.
+_EARS: weakref.WeakSet[Ear] = weakref.WeakSet()
+# Class -> its own step and ours.
+_REPLACED: dict[type, tuple[Step, Step]] = {}
+
+
+def listen(ear: Ear, scheduler: object = None) -> None:
+    """Tell ``ear`` of the steps of all schedulers until :func:`ignore`, or until it is gone.
+
+    Args:
+        scheduler: one that may be of any class with a ``step``.
+    """
+    _EARS.add(ear)
+    for kind in (*_family(LRScheduler), *type(scheduler).__mro__):
+        own = vars(kind).get("step")
+        if callable(own) and kind not in _REPLACED:
+            ours = _heard(own)
+            setattr(kind, "step", ours)  # noqa: B010 - a class of any kind
+            _REPLACED[kind] = (own, ours)
+
+
+def ignore(ear: Ear) -> None:
+    """Tell it no more; with the last one every class has its own step again."""
+    _EARS.discard(ear)
+    if _EARS:
+        return
+    for kind, (own, ours) in _REPLACED.items():
+        # A replacement that somebody put over ours stays: ours then only passes on.
+        if vars(kind).get("step") is ours:
+            setattr(kind, "step", own)  # noqa: B010 - as above
+    _REPLACED.clear()
+
+
+def _family(kind: type) -> Iterator[type]:
+    yield kind
+    children: list[type] = kind.__subclasses__()
+    for child in children:
+        yield from _family(child)
+
+
+def _heard(own: Step) -> Step:
+    @functools.wraps(own)
+    def step(self: object, *args: object, **kwargs: object) -> object:
+        # The first one, inside its making, sets the rate to begin with.
+        if _DEPTH.inside or getattr(self, "_step_count", 1) == 0:
+            return own(self, *args, **kwargs)
+        _DEPTH.inside = True
+        try:
+            result = own(self, *args, **kwargs)
+        finally:
+            _DEPTH.inside = False
+        for ear in list(_EARS):
+            ear.edge.call(ear.scheduled, self)
+        return result
+
+    return step
