@@ -1,24 +1,28 @@
 """Probes among several ranks: each rank runs its own micro-batch by itself, and nothing is sent.
 
 A probe that sent something would wait for ever where not all ranks run one, and nobody can know that without
-sending. So what cannot do without is refused: parameters spread over ranks here, any other collective at the
-moment at which it would begin (:class:`~scalescope.taps.probe_reference.Checking`).
+sending. So a data-parallel wrapper steps aside, and what cannot do without the other ranks is refused: parameters
+that are spread over them at once, any other collective at the moment at which it would begin.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from scalescope.taps.probe_precision import ProbeError
 
 _SHARDED = frozenset({"FullyShardedDataParallel", "FSDPModule"})
-# What says whether a data-parallel wrapper sums gradients and sends buffers.
-_SYNCS = ("require_backward_grad_sync", "require_forward_param_sync")
+_COLLECTIVES = frozenset({"c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd"})
+_FORWARD = "forward"
+# What a mode is handed for any operation, and what a module is called with.
+Given = Any
 
 
 def refuse_sharded(models: Sequence[nn.Module]) -> None:
@@ -30,21 +34,34 @@ def refuse_sharded(models: Sequence[nn.Module]) -> None:
 
 @contextlib.contextmanager
 def apart() -> Iterator[None]:
-    """Data-parallel wrappers, watched or not, neither sum gradients nor send buffers when they are called here."""
+    """Nothing is sent here: data-parallel modules call what they wrap, other collectives raise :class:`ProbeError`."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         yield
         return
-    kept: list[tuple[nn.Module, dict[str, bool]]] = []
-
-    def quiet(module: nn.Module, _: object) -> None:
-        if isinstance(module, nn.parallel.DistributedDataParallel):
-            kept.append((module, {name: getattr(module, name) for name in _SYNCS}))
-            vars(module).update(dict.fromkeys(_SYNCS, False))
-
-    handle = register_module_forward_pre_hook(quiet)
+    forward = DistributedDataParallel.forward
+    # Its own one also settles once, with the other ranks, in which buckets it sends.
+    setattr(DistributedDataParallel, _FORWARD, _inside)
     try:
-        yield
+        with _Alone():
+            yield
     finally:
-        handle.remove()
-        for module, syncs in reversed(kept):
-            vars(module).update(syncs)
+        setattr(DistributedDataParallel, _FORWARD, forward)
+
+
+def _inside(wrapper: Given, *inputs: Given, **named: Given) -> Given:
+    return wrapper.module(*inputs, **named)
+
+
+class _Alone(TorchDispatchMode):
+    def __init__(self) -> None:
+        TorchDispatchMode.__init__(self)
+
+    def __torch_dispatch__(
+        self, func: Given, types: Given, args: Sequence[Given] = (), kwargs: Mapping[str, Given] | None = None
+    ) -> Given:
+        if func.namespace in _COLLECTIVES:
+            raise ProbeError(
+                f"the loss function speaks to other ranks ({func}), and a probe that one rank runs alone would wait "
+                "for them for ever: leave sums over ranks out of it, and batch norm over ranks in eval mode"
+            )
+        return func(*args, **(kwargs or {}))

@@ -12,7 +12,6 @@ from torch.utils._pytree import tree_iter, tree_map_only
 
 from scalescope.taps.probe_precision import HALVES, ProbeError
 
-_COLLECTIVES = frozenset({"c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd"})
 # What a mode is handed for any function of torch.
 Given = Any
 
@@ -37,9 +36,7 @@ class Widening(TorchFunctionMode):
 
 
 class Checking(TorchDispatchMode):
-    """Raises :class:`ProbeError` at the first operation that speaks to other ranks, or that rounds to half what has a
-    gradient.
-    """
+    """Raises :class:`ProbeError` at the first operation that rounds to half what has a gradient."""
 
     def __init__(self) -> None:
         TorchDispatchMode.__init__(self)
@@ -47,11 +44,6 @@ class Checking(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Given, types: Given, args: Sequence[Given] = (), kwargs: Mapping[str, Given] | None = None
     ) -> Given:
-        if func.namespace in _COLLECTIVES:
-            raise ProbeError(
-                f"the loss function speaks to other ranks ({func}), and a probe that one rank runs alone would wait "
-                "for them for ever: pass a function of the module inside its wrapper, with its sums over ranks off"
-            )
         result = func(*args, **(kwargs or {}))
         narrow = next((found.dtype for found in _tensors(result) if found.dtype in HALVES), None)
         if narrow is not None and not _only_makes(func) and any(map(_is_computed, _tensors((args, kwargs)))):
