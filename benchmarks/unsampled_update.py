@@ -1,7 +1,9 @@
 """What an update costs whose gradients are not measured, by the number of parameters: it should not depend on it.
 
-Two figures: what the hook clocks of itself, and the difference between the same loop watched and unwatched,
-interleaved in one run. No server listens, which is the dearer case.
+Three figures: what the hook clocks of itself; the difference between the same loop watched and unwatched,
+interleaved in one run; and a yardstick, one read of a number in the middle of a backward of the unwatched loop.
+The read is the same at any size: what it grows by is the cache that a larger model leaves cold. No server
+listens, which is the dearer case.
 
     python -m benchmarks.unsampled_update [--updates 400]
 """
@@ -46,6 +48,22 @@ class Loop:
         return (time.perf_counter_ns() - start) / 1e3
 
 
+def yardstick(loop: Loop, updates: int) -> float:
+    """Microseconds (median) that one read of a number takes at the parameter in the middle of a backward."""
+    number, taken = torch.ones(()), []
+
+    def read(_: torch.Tensor) -> None:
+        start = time.perf_counter_ns()
+        number.item()
+        taken.append((time.perf_counter_ns() - start) / 1e3)
+
+    parameters = list(loop.model.parameters())
+    parameters[len(parameters) // 2].register_post_accumulate_grad_hook(read)
+    for _ in range(updates):
+        loop.update()
+    return statistics.median(taken)
+
+
 @contextmanager
 def watched(loop: Loop) -> Iterator[scalescope.Scope]:
     scope = scalescope.watch(loop.model, loop.optimizer, loop.scaler, url=CLOSED_PORT, every=NEVER)
@@ -69,7 +87,7 @@ def measure(parameters: int, updates: int) -> str:
         own = scope.stats.unsampled.median_us
     return (
         f"{parameters:5} parameters: {own:6.1f} us by the hook's own clock, {statistics.median(differences):6.1f} us "
-        f"more than the same loop unwatched (median of {updates})"
+        f"more than the same loop unwatched (median of {updates}); yardstick {yardstick(plain, 50):5.1f} us"
     )
 
 
