@@ -6,10 +6,13 @@ import json
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scalescope.numerics.measure import measure
+from scalescope.taps.edge import Edge
 from scalescope.taps.setup import Setups, setup_text
-from scalescope.updates import Update
+from scalescope.updates import Measured, Update
 from scalescope.wire import Setup
 
 
@@ -18,10 +21,12 @@ class Told:
 
     def __init__(self) -> None:
         self.records: list[Setup] = []
-        self.setups = Setups(self.records.append)
+        self.edge = Edge()
+        self.setups = Setups(self.records.append, self.edge)
 
-    def close(self, step: int) -> None:
-        self.setups.closing(Update(step, float(step)))
+    def close(self, step: int, *, sampled: bool = False) -> None:
+        measured = [Measured((0,), measure([torch.ones(1)]))] if sampled else []
+        self.setups.closing(Update(step, float(step), measured=measured))
 
     def sent(self) -> list[tuple[int, dict[str, Any]]]:
         return [(record.step, json.loads(record.data)) for record in self.records]
@@ -62,6 +67,31 @@ def test_a_part_that_is_taken_away_is_gone_from_the_next() -> None:
     told.setups.tell("without_gradient", None)
     told.close(64)
     assert told.sent()[-1] == (64, {"flags": {}})
+
+
+def test_a_part_is_read_at_sampled_updates_and_a_costly_one_ever_more_seldom() -> None:
+    told = Told()
+    often: list[int] = []
+    seldom: list[int] = []
+    told.setups.read("flags", lambda: often.append(1))
+    told.setups.read("bytes", lambda: seldom.append(len(often)), now_and_then=True)
+    for step in range(400):
+        told.close(step, sampled=step % 2 == 0)
+    assert len(often) == 200
+    assert seldom == [1, 2, 4, 8, 16, 32, 64, 128, 192]
+
+
+def test_a_part_that_cannot_be_read_takes_no_other_with_it() -> None:
+    told = Told()
+
+    def refuse() -> object:
+        raise RuntimeError("no")
+
+    told.setups.read("flags", refuse)
+    told.setups.read("bytes", lambda: {"peak": 1})
+    told.close(0, sampled=True)
+    assert told.sent() == [(0, {"bytes": {"peak": 1}})]
+    assert told.edge.errors == 1
 
 
 def test_a_long_part_is_cut_and_says_how_much_is_left_out_while_the_short_ones_stay_whole() -> None:

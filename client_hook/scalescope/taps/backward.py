@@ -118,6 +118,10 @@ class BackwardWatch:
         for index in self._freshness.waiting():
             self._freshness.look(index, self._gradient(index))
 
+    def ever_heard(self, index: int) -> bool:
+        """Whether a parameter has got a gradient since it is watched: until then it keeps its hook."""
+        return index in self._order
+
     def gradients(self, number: int) -> int:
         """How many gradients of an optimizer were heard so far: it grows with every backward pass."""
         return self._gradients.get(number, 0)

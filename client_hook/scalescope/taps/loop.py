@@ -113,6 +113,10 @@ class Loop:
         """Its class, numbered where several watched optimizers share one."""
         return self._names.get(id(optimizer), type(optimizer).__name__)
 
+    def ever_heard(self, index: int) -> bool:
+        """Whether a parameter has got a gradient since it is watched."""
+        return self._backward.ever_heard(index)
+
     def watches(self, optimizer: torch.optim.Optimizer) -> bool:
         return id(optimizer) in self.numbers
 

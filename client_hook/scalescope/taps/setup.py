@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping
 
+from scalescope.taps.edge import Edge
 from scalescope.updates import Update
 from scalescope.wire import Setup
 
@@ -13,20 +14,30 @@ from scalescope.wire import Setup
 _MAX_TEXT = 16_000
 # Updates from one set-up to the next: what changes all the time is no set-up, and must not fill the store.
 _APART = 64
+# Sampled updates from one reading to the next of what takes a look at everything.
+_SELDOM = 64
 
 
 class Setups:
     """Collects the parts of one scope's set-up, and hands them on whole as an update closes.
 
-    The last of the watchers: what the others tell at an update is told with it.
+    The last of the watchers: what the others tell at an update is told with it. A part is told by who knows it, or
+    read at sampled updates.
     """
 
-    def __init__(self, put: Callable[[Setup], None]) -> None:
+    def __init__(self, put: Callable[[Setup], None], edge: Edge) -> None:
         self._put = put
+        self._edge = edge
+        self._readers: list[tuple[str, Callable[[], object], bool]] = []
+        self._sampled = 0
         self._parts: dict[str, object] = {}
         self._changed = False
         self._told_at: int | None = None
         self._last: tuple[int, float] | None = None
+
+    def read(self, part: str, reader: Callable[[], object], *, now_and_then: bool = False) -> None:
+        """Ask ``reader`` what ``part`` is at every sampled update, or at the 1st, 2nd, 4th ... 64th, 128th of them."""
+        self._readers.append((part, reader, now_and_then))
 
     def tell(self, part: str, value: object) -> None:
         """``part`` is ``value`` (as JSON can hold it, not changed afterwards) from here on; None takes it away."""
@@ -39,13 +50,26 @@ class Setups:
 
     def closing(self, update: Update) -> None:
         self._last = update.step, update.at
+        if update.measured:
+            self._read()
         if self._changed and (self._told_at is None or update.step - self._told_at >= _APART):
             self._send(*self._last)
 
     def remove(self) -> None:
-        """Tell what was not told yet."""
+        """Tell what was not told yet, and ask no more."""
+        self._readers.clear()
         if self._changed and self._last is not None:
             self._send(*self._last)
+
+    def _read(self) -> None:
+        self._sampled += 1
+        turn = self._sampled % _SELDOM == 0 or (self._sampled < _SELDOM and self._sampled & (self._sampled - 1) == 0)
+        for part, reader, now_and_then in self._readers:
+            if turn or not now_and_then:
+                self._edge.call(self._ask, part, reader)
+
+    def _ask(self, part: str, reader: Callable[[], object]) -> None:
+        self.tell(part, reader())
 
     def _send(self, step: int, at: float) -> None:
         self._changed, self._told_at = False, step

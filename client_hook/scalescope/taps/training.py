@@ -22,6 +22,7 @@ from scalescope.taps.probe_result import ProbeResult
 from scalescope.taps.probe_run import LossFunction
 from scalescope.taps.scaler import ScalerTap, tap_scaler, untap_scaler
 from scalescope.taps.setup import Setups
+from scalescope.taps.setup_parts import read_parts
 from scalescope.taps.weights import WeightsTap
 
 
@@ -72,6 +73,7 @@ class TrainingTap:
         self._scaler = None if training.scaler is None else weakref.ref(training.scaler)
         self._loop.windows.hear_from(training.models, scaled=training.scaler is not None)
         self._setups = Setups(recording.put_known, edge)
+        read_parts(self._setups, self._loop, parameters)
         self._weights_tap = WeightsTap(self._loop, parameters)
         modules = Modules(training.models if training.modules else ())
         parameters.modules = modules.entries
