@@ -221,41 +221,6 @@ def test_a_sample_outside_the_layout_is_refused_with_its_batch(store: Store) -> 
     assert store.reader.runs()[0] == []
 
 
-def test_ranks_and_segments_share_one_list_of_parameters(store: Store) -> None:
-    say = Dictation()
-    store.writer.append(
-        batch(hello(), say.layout(("a", None), ("b", "fp16"), backward=[1, 0]), say.sample(0, histograms([0], [1])))
-    ).result()
-    say = Dictation()
-    other = hello(segment="second")
-    store.writer.append(
-        batch(other, say.layout(("c", None), ("b", None)), say.sample(0, histograms([3], [2])), say.steps(0, 1))
-    ).result()
-    listed = store.reader.run("run").parameters
-    assert [(p.name, p.index, p.backward, p.compute_format) for p in listed] == [
-        ("a", 0, 1, None),
-        ("b", 1, 0, "fp16"),
-        ("c", 2, None, None),
-    ]
-    bucket, found = store.reader.samples("run")
-    assert bucket == 1
-    assert [sample.samples.tolist() for sample in found] == [[1, 1, 0], [0, 1, 1]]
-    assert [sample.table.amax.tolist() for sample in found] == [[1.0, 2.0, 0.0], [0.0, 4.0, 8.0]]
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [([("a", None), ("a", None)], None), ([("a", None), ("b", None)], [("b", None), ("a", None)])],
-)
-def test_a_layout_that_names_twice_or_moves_a_parameter_is_refused(
-    store: Store, before: list[tuple[str, None]], after: list[tuple[str, None]] | None
-) -> None:
-    say = Dictation()
-    records = [say.layout(*before), *([say.layout(*after)] if after else [])]
-    with pytest.raises(BadRecord, match="layout"):
-        store.writer.append(batch(hello(), *records)).result()
-
-
 def test_deleting_a_run_leaves_nothing_of_it(store: Store) -> None:
     for run in ("run", "other"):
         say = Dictation()

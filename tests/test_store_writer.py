@@ -18,7 +18,7 @@ from scalescope_server.store.transaction import Transaction
 from scalescope_server.store.writer import GROUP_JOBS, WAITING
 from sqlalchemy import event
 
-from tests.batches import Dictation, batch, hello
+from tests.batches import Dictation, batch, hello, histograms
 
 DEADLINE_S = 20.0
 
@@ -154,7 +154,17 @@ def test_a_full_disk_acknowledges_nothing_and_loses_nothing(store: Store) -> Non
 
 
 def test_deleting_a_run_empties_every_table_of_it(store: Store, database: str) -> None:
-    store.writer.append(batch(hello(), Dictation().steps(0, 100, loss=[1.0] * 100, mine=[2.0]))).result(DEADLINE_S)
+    say = Dictation()
+    records = (
+        say.layout(("w", None), modules=["m"]),
+        say.steps(0, 100, (100, {"micro_batches": 1}), loss=[1.0] * 100, mine=[2.0]),
+        say.sample(0, histograms([0])),
+        say.tally(0, looked=[1.0]),
+        say.probe(0, lost=[1.0]),
+        say.setup(0, flags={"tf32": False}),
+        say.event(0),
+    )
+    store.writer.append(batch(hello(), *records)).result(DEADLINE_S)
     found = FindingRow(
         code="UNDERFLOW",
         subject="w",

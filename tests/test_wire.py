@@ -91,14 +91,15 @@ TALLY = Tally(
 PROBE = Probe(
     sequence=8, step=10, at=1.0, data='{"loss": 0.5}', indexes=b"", columns={"lost": np.array([3.0]).tobytes()}
 )
+LAYOUT = Layout(
+    sequence=0,
+    parameters=[Parameter("head.weight", "head", [4, 8], "float32", 32, "fp16")],
+    order="observed",
+    backward=[0],
+)
 FROM_TRAINER = [
     HELLO,
-    Layout(
-        sequence=0,
-        parameters=[Parameter("head.weight", "head", [4, 8], "float32", 32, "fp16")],
-        order="observed",
-        backward=[0],
-    ),
+    LAYOUT,
     STEPS,
     SAMPLE,
     TALLY,
@@ -241,7 +242,7 @@ def test_a_tally_whose_columns_do_not_fit_is_refused(columns: dict[str, bytes]) 
 
 def test_modules_and_windows_that_were_not_told_take_no_bytes() -> None:
     """What a trainer of yesterday wrote is what one of today writes where it has nothing of the new to say."""
-    assert b"modules" not in encode(FROM_TRAINER[1])
+    assert b"modules" not in encode(LAYOUT)
     assert b"windows" not in encode(STEPS)
     told: Steps = msgspec.structs.replace(STEPS, windows=[Window(3, "{}")])
     assert decode_from_trainer(encode(told)) == told
@@ -249,8 +250,8 @@ def test_modules_and_windows_that_were_not_told_take_no_bytes() -> None:
 
 @pytest.mark.parametrize("window", [Window(0, "{}"), Window(65_537, "{}"), Window(1, "x" * 20_000)])
 def test_a_window_out_of_bounds_is_refused(window: Window) -> None:
+    told: Steps = msgspec.structs.replace(STEPS, windows=[window])
     with pytest.raises(WireError):
-        told: Steps = msgspec.structs.replace(STEPS, windows=[window])
         decode_from_trainer(encode(told))
 
 
