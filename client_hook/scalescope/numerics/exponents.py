@@ -27,6 +27,9 @@ MIN_EXPONENT = -126
 MAX_EXPONENT = 127
 BINS = MAX_EXPONENT - MIN_EXPONENT + 1
 
+# How far a measured sum of squares may be from the truth, as a part of it.
+_SUM_ERROR = 2.0**-15
+
 Counts = NDArray[np.int64]
 Values = NDArray[np.float64]
 
@@ -192,6 +195,45 @@ def flushed(table: Histograms, target: FloatFormat, octaves: float = 0.0) -> tup
 def subnormal(table: Histograms, target: FloatFormat) -> Counts:
     """int64 [rows]: values with ``0 < abs(x) < min normal`` of ``target``. Exact: the edge is a bin's edge."""
     return np.asarray(table.counts[:, : max(target.min_normal_exponent - MIN_EXPONENT, 0)].sum(axis=1))
+
+
+def energy_below(table: Histograms, exponent: float) -> tuple[Values, Values]:
+    """The share of the sum of squares that values of at most ``2**exponent`` have, as bounds.
+
+    A value of bin ``e`` has a square in ``[4**e, 4**(e + 1))``, none is above ``amax`` and one is, and all
+    together are the sum of squares: both sides of the edge bound either share.
+
+    Returns:
+        (low, high), each float64 [rows]; 0 where every value is 0. As in :func:`below` the bin on the edge is
+        in doubt, and values that are exactly ``2**exponent`` with it.
+    """
+    edge = min(max(math.floor(exponent) - MIN_EXPONENT, 0), BINS)
+    at_least, at_most = _energy_bounds(table)
+    beyond = edge + (exponent >= MIN_EXPONENT)
+    low, high = at_least[:, :edge].sum(axis=1), at_most[:, :edge].sum(axis=1) + table.zero * 4.0**MIN_EXPONENT
+    if edge < beyond <= BINS:
+        high += np.minimum(at_most[:, edge], table.counts[:, edge] * 4.0**exponent)
+    above = at_least[:, beyond:].sum(axis=1), np.where(table.amax < 2.0**128, at_most[:, edge:].sum(axis=1), np.inf)
+    least, most = table.sum_squares * (1 - _SUM_ERROR), table.sum_squares * (1 + _SUM_ERROR)
+    low = np.maximum(_over(low, most), 1 - _over(above[1], least))
+    high = np.minimum(_over(high, least), 1 - _over(above[0], most))
+    some = table.sum_squares > 0
+    return np.where(some, np.clip(low, 0, 1), 0.0), np.where(some, np.clip(high, 0, 1), 0.0)
+
+
+def _energy_bounds(table: Histograms) -> tuple[Values, Values]:
+    """Float64 [rows, 254]: the least and the most that the squares of each bin can add up to."""
+    floors = 4.0 ** np.arange(MIN_EXPONENT, MAX_EXPONENT + 1)
+    at_least = table.counts * floors
+    at_most = table.counts * np.minimum(4 * floors, np.square(table.amax)[:, None])
+    top = np.clip(np.frexp(table.amax)[1] - 1 - MIN_EXPONENT, 0, BINS - 1)
+    rows = np.flatnonzero(table.counts[np.arange(table.rows), top])
+    at_least[rows, top[rows]] += np.square(table.amax[rows]) - floors[top[rows]]
+    return at_least, at_most
+
+
+def _over(part: Values, whole: Values) -> Values:
+    return np.asarray(np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0))
 
 
 def overflowed(table: Histograms, target: FloatFormat, octaves: float = 0.0) -> tuple[Counts, Counts]:
