@@ -51,6 +51,7 @@ class _Hook:
             return False
         for number in [number for number, hook in hooks.items() if hook is self]:
             del hooks[number]
+            getattr(module, f"{kind}_with_kwargs").pop(number, None)
         return True
 
     def __deepcopy__(self, memo: dict[int, object]) -> _Hook:
