@@ -196,6 +196,22 @@ def test_the_autocast_around_the_call_tells_the_precision(mlp: Mlp, watched: Wat
     assert_true(result, gradients(mlp, bf16), gradients(mlp, fp32))
 
 
+def test_the_autocast_of_the_last_forward_tells_the_precision_where_gradients_do_not() -> None:
+    """The gradient of a tied weight is a sum, and off the grid of what it was computed in."""
+    layer = nn.Linear(4, 4)
+    optimizer, batch = torch.optim.SGD(layer.parameters(), lr=0.1), torch.randn(2, 4)
+
+    def loss() -> torch.Tensor:
+        return layer(layer(batch)).float().square().mean()  # type: ignore[no-any-return]
+
+    with watching(layer, optimizer, every=1) as ears:
+        with bf16():
+            value = loss()
+        value.backward()
+        optimizer.step()
+        assert found(ears.tap.probe(loss)).format == "bf16"
+
+
 def test_parameters_in_half_have_a_reference_of_fp32_copies() -> None:
     mlp = Mlp(torch.bfloat16)
     with watching(mlp, torch.optim.SGD(mlp.parameters(), lr=0.1)) as ears:

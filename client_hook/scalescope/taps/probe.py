@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -28,6 +30,20 @@ _SKIPPED = "its gradients overflow at this scale, so that the scaler would skip 
 logger = logging.getLogger("scalescope")
 
 
+class Both(NamedTuple):
+    """The same micro-batch in both precisions; ``scale``: of the own backward, None without a scaler."""
+
+    own: Outcome
+    reference: Outcome
+    scale: float | None
+    precision: Precision
+
+    @property
+    def factor(self) -> float:
+        """What the own gradients are multiplied by."""
+        return 1.0 if self.scale is None else self.scale
+
+
 class ProbeTap:
     """Runs the probes of one scope. ``observed`` tells the autocast in force at the model's last forward."""
 
@@ -35,11 +51,11 @@ class ProbeTap:
         self,
         loop: Loop,
         parameters: Parameters,
-        scaler: GradScaler | None,
+        scaler: weakref.ref[GradScaler] | None,
         recording: Recording,
         *,
-        observed: Callable[[], Mapping[str, str | None]] = dict,
-        clock: Callable[[], float] = time.time,
+        observed: Callable[[], Mapping[str, str | None]],
+        clock: Callable[[], float],
     ) -> None:
         self._loop = loop
         self._parameters = parameters
@@ -62,39 +78,43 @@ class ProbeTap:
 
     def _probe(self, loss_fn: LossFunction, dtype: torch.dtype | None, compare_update: bool) -> ProbeResult:
         start = time.perf_counter()
+        both = self._both(loss_fn, dtype)
+        columns = compare(both.own.gradients, both.reference.gradients, both.factor)
+        overflowed = both.scale is not None and bool(columns["own_nonfinite"].any())
+        updates, no_updates = self._updates(both, overflowed=overflowed) if compare_update else ({}, "")
+        indexes = list(both.reference.gradients)
+        result = ProbeResult(
+            loss=both.own.loss,
+            reference_loss=both.reference.loss,
+            scale=both.scale,
+            format=both.precision.format,
+            seconds=time.perf_counter() - start,
+            total=together(columns),
+            parameters=dict(zip(map(self._parameters.name, indexes), differences(columns), strict=True)),
+            updates=updates,
+            no_updates=no_updates,
+        )
+        self._recording.put_known(record_of(result, indexes, columns, step=self._loop.step, at=self._clock()))
+        return result
+
+    def _both(self, loss_fn: LossFunction, dtype: torch.dtype | None) -> Both:
         models = self._parameters.models()
         refuse_sharded(models)
         precision = self._precision(models, dtype)
-        scale = None if self._scaler is None else _scale(self._scaler)
-        factor = 1.0 if scale is None else scale
+        scaler = None if self._scaler is None else self._scaler()
+        # The wait for the device that this may be is one of many here.
+        scale = None if scaler is None else float(scaler.get_scale())
         with modules_kept(models), apart():
             # The reference first: what it refuses has not been run in the other precision.
             reference = self._reference(loss_fn, models)
-            own = self._own(loss_fn, models, precision, factor)
-        columns = compare(own.gradients, reference.gradients, factor)
-        updates: dict[str, dict[str, float]] | str = {}
-        if compare_update:
-            overflowed = scale is not None and bool(columns["own_nonfinite"].any())
-            updates = _SKIPPED if overflowed else self._updates(own, reference, factor)
-        names = [self._parameters.name(index) for index in reference.gradients]
-        result = ProbeResult(
-            loss=own.loss,
-            reference_loss=reference.loss,
-            scale=scale,
-            format=precision.format,
-            seconds=time.perf_counter() - start,
-            total=together(columns),
-            parameters=dict(zip(names, differences(columns), strict=True)),
-            updates={} if isinstance(updates, str) else updates,
-            no_updates=updates if isinstance(updates, str) else "",
-        )
-        step, at = self._loop.step, self._clock()
-        self._recording.put_known(record_of(result, list(reference.gradients), columns, step=step, at=at))
-        return result
+            own = self._own(loss_fn, models, precision, 1.0 if scale is None else scale)
+        return Both(own, reference, scale, precision)
 
     def _precision(self, models: Sequence[nn.Module], dtype: torch.dtype | None) -> Precision:
         tensors = [tensor for model in models for tensor in model.parameters()]
-        return precision_of(tensors, dtype=dtype, observed=self._observed, computed=self._parameters.computed())
+        if not tensors:
+            raise ProbeError("nothing is left of the watched model's parameters")
+        return precision_of(tensors, dtype=dtype, observed=self._observed(), computed=self._parameters.computed())
 
     def _reference(self, loss_fn: LossFunction, models: Sequence[nn.Module]) -> Outcome:
         stand_ins = StandIns(models, wide=True)
@@ -107,14 +127,17 @@ class ProbeTap:
         with draws_kept(stand_ins.devices):
             return run(loss_fn, stand_ins, self._parameters, scale=scale, forward=precision.entered)
 
-    def _updates(self, own: Outcome, reference: Outcome, scale: float) -> dict[str, dict[str, float]] | str:
-        """By name; or why there are none: an optimizer may want more for a step than gradients, or keep more."""
+    def _updates(self, both: Both, *, overflowed: bool) -> tuple[dict[str, dict[str, float]], str]:
+        """By name; or none, and why: an optimizer may want more for a step than gradients, or keep more."""
+        if overflowed:
+            return {}, _SKIPPED
+        gradients = both.own.gradients, both.reference.gradients
         found = self._loop.edge.aside(
-            compare_updates, self._loop.optimizers, self._parameters, own.gradients, reference.gradients, scale
+            compare_updates, self._loop.optimizers, self._parameters, *gradients, scale=both.factor
         )
         if isinstance(found, Exception):
-            return f"the optimizer cannot be copied for one step: {_named(found)}"
-        return {self._parameters.name(index): differences for index, differences in found.items()}
+            return {}, f"the optimizer cannot be copied for one step: {_named(found)}"
+        return {self._parameters.name(index): differences for index, differences in found.items()}, ""
 
     def _refuse(self, error: Exception) -> None:
         """Record why there is no result. The same reason is logged once, not at each of a thousand probes."""
@@ -128,8 +151,3 @@ class ProbeTap:
 
 def _named(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def _scale(scaler: GradScaler) -> float:
-    """The scale in force. Waits for the device, as the whole probe does."""
-    return float(scaler.get_scale())

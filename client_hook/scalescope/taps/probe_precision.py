@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +60,7 @@ def precision_of(
     parameters: Sequence[torch.Tensor],
     *,
     dtype: torch.dtype | None,
-    observed: Callable[[], Mapping[str, str | None]],
+    observed: Mapping[str, str | None],
     computed: Collection[str | None],
 ) -> Precision:
     """What the training computes in, from the surest source that tells.
@@ -76,7 +76,7 @@ def precision_of(
     """
     device = parameters[0].device.type
     halves = [parameter.dtype for parameter in parameters if parameter.dtype in HALVES]
-    told = _told(device, dtype, observed())
+    told = _told(device, dtype, observed)
     if told is not None:
         return Precision(device, told, told)
     if halves:

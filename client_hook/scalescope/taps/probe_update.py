@@ -31,6 +31,7 @@ def compare_updates(
     parameters: Parameters,
     own: Mapping[int, torch.Tensor],
     reference: Mapping[int, torch.Tensor],
+    *,
     scale: float,
 ) -> dict[int, dict[str, float]]:
     """Index -> relative L2 differences of the training's own update from the reference's.

@@ -81,7 +81,14 @@ class TrainingTap:
         self._scaler_tap = ScalerTap(self._loop)
         self._optimizer_tap = OptimizerTap(self._loop)
         self._step_tap = StepTap(self._loop, self._scaler_tap.note_step)
-        self._probe_tap = ProbeTap(self._loop, parameters, training.scaler, recording, clock=clock)
+        self._probe_tap = ProbeTap(
+            self._loop,
+            parameters,
+            self._scaler,
+            recording,
+            observed=lambda: self._modules_tap.autocast,
+            clock=clock,
+        )
         self._attached = True
         try:
             self._attach(training.scaler)
