@@ -51,6 +51,21 @@ def test_non_finite_values_are_counted_from_every_sample() -> None:
     assert value("nonfinite", part(16.0), after) == 2.0
 
 
+@pytest.mark.parametrize(("name", "edge"), [("subnormal_energy", 2.0**-14), ("flush_energy", 2.0**-25)])
+def test_an_energy_is_bounded_from_above_and_each_scale_counts_alike(name: MeasureName, edge: float) -> None:
+    parts = [part(16.0), part(1024.0)]
+    true = np.stack([np.abs(TRUE[0].astype(np.float64)) * scale for scale in (16.0, 1024.0)])
+    share = np.mean([(row[row < edge] ** 2).sum() / (row**2).sum() for row in true])
+    found = evaluate(name, parts, [FP16, FP32])
+    assert share <= found[0] <= share + 0.5
+    assert found[0] == pytest.approx(np.mean([evaluate(name, [p], [FP16, FP32])[0] for p in parts]))
+
+
+def test_the_energy_of_subnormals_is_of_each_rows_own_format() -> None:
+    assert evaluate("subnormal_energy", [part(1.0)], [FP16, FP32]).tolist() == [1.0, pytest.approx(0.0, abs=1e-50)]
+    assert np.isnan(evaluate("subnormal_energy", [part(1.0)], [FP16, None])[1])
+
+
 def test_a_row_without_samples_has_no_value() -> None:
     table = measure([torch.ones(3), torch.empty(0)]).result()
     one = Part(table, 1.0, np.array([1, 0]), periodic=True)

@@ -7,16 +7,26 @@ table, each at its own scale, and only then added.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from scalescope.numerics.exponents import Counts, Histograms, Values, flushed, subnormal
+from scalescope.numerics.exponents import Counts, Histograms, Values, energy_below, flushed, subnormal
 from scalescope.numerics.formats import FP16, FloatFormat
 
-MeasureName = Literal["zero_share", "subnormal_share", "flush_share", "nonfinite", "amax", "norm"]
+MeasureName = Literal[
+    "zero_share",
+    "subnormal_share",
+    "flush_share",
+    "subnormal_energy",
+    "flush_energy",
+    "nonfinite",
+    "amax",
+    "norm",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +50,8 @@ def evaluate(name: MeasureName, parts: Sequence[Part], formats: Sequence[FloatFo
     Args:
         name: zero_share (zeros / numel); subnormal_share (below the smallest normal of the row's compute
             format, as it stood scaled, / numel); flush_share (lower bound of what a cast to fp16 at its own
-            scale would flush / non-zeros); nonfinite (inf + NaN, a count); amax (largest finite magnitude
+            scale would flush / non-zeros); subnormal_energy and flush_energy (upper bound of what the same values
+            have of the sum of squares); nonfinite (inf + NaN, a count); amax (largest finite magnitude
             divided by the scale); norm (root mean square over the samples of the L2 norm divided by the scale).
         parts: at least one, all with the same rows.
         formats: the compute format of each row; None where it is not known, whose subnormals are not either.
@@ -53,12 +64,31 @@ def _zero_share(parts: Sequence[Part], _: Sequence[FloatFormat | None]) -> Value
 
 
 def _subnormal_share(parts: Sequence[Part], formats: Sequence[FloatFormat | None]) -> Values:
-    shares = _share(parts, lambda table: _subnormal_counts(table, formats), lambda table: table.numel)
+    shares = _share(parts, lambda table: _by_format(table, formats, subnormal), lambda table: table.numel)
     return np.where([found is None for found in formats], np.nan, shares)
 
 
 def _flush_share(parts: Sequence[Part], _: Sequence[FloatFormat | None]) -> Values:
     return _share(parts, lambda table: flushed(table, FP16)[0], lambda table: table.nonzero)
+
+
+def _subnormal_energy(parts: Sequence[Part], formats: Sequence[FloatFormat | None]) -> Values:
+    shares = _energy(parts, lambda table: _by_format(table, formats, _energy_of_subnormals))
+    return np.where([found is None for found in formats], np.nan, shares)
+
+
+def _flush_energy(parts: Sequence[Part], _: Sequence[FloatFormat | None]) -> Values:
+    return _energy(parts, lambda table: energy_below(table, FP16.flush_exponent)[1])
+
+
+def _energy(parts: Sequence[Part], share: Callable[[Histograms], Values]) -> Values:
+    """Of the squares divided by those of the scale: else the samples at the highest scale would decide alone."""
+    below = _weighted(parts, lambda part: share(part.table) * _squares(part))
+    return _divided(below, _weighted(parts, _squares))
+
+
+def _squares(part: Part) -> Values:
+    return part.table.sum_squares / _divisor(part.scale) ** 2
 
 
 def _nonfinite(parts: Sequence[Part], _: Sequence[FloatFormat | None]) -> Values:
@@ -72,7 +102,7 @@ def _amax(parts: Sequence[Part], _: Sequence[FloatFormat | None]) -> Values:
 
 
 def _norm(parts: Sequence[Part], _: Sequence[FloatFormat | None]) -> Values:
-    squares = _weighted(parts, lambda part: part.table.sum_squares / _divisor(part.scale) ** 2)
+    squares = _weighted(parts, _squares)
     samples = _weighted(parts, lambda part: part.samples)
     return np.sqrt(_divided(squares, samples))
 
@@ -81,6 +111,8 @@ _MEASURES: dict[MeasureName, Callable[[Sequence[Part], Sequence[FloatFormat | No
     "zero_share": _zero_share,
     "subnormal_share": _subnormal_share,
     "flush_share": _flush_share,
+    "subnormal_energy": _subnormal_energy,
+    "flush_energy": _flush_energy,
     "nonfinite": _nonfinite,
     "amax": _amax,
     "norm": _norm,
@@ -88,7 +120,7 @@ _MEASURES: dict[MeasureName, Callable[[Sequence[Part], Sequence[FloatFormat | No
 
 
 def _share(
-    parts: Sequence[Part], count: Callable[[Histograms], Counts], whole: Callable[[Histograms], Counts]
+    parts: Sequence[Part], count: Callable[[Histograms], Counts | Values], whole: Callable[[Histograms], Counts]
 ) -> Values:
     return _divided(_weighted(parts, lambda p: count(p.table)), _weighted(parts, lambda p: whole(p.table)))
 
@@ -110,13 +142,21 @@ def _sampled(parts: Sequence[Part]) -> np.ndarray[tuple[int], np.dtype[np.bool_]
     return np.asarray(np.sum([part.samples for part in parts], axis=0) > 0)
 
 
-def _subnormal_counts(table: Histograms, formats: Sequence[FloatFormat | None]) -> Counts:
-    counts = np.zeros(table.rows, np.int64)
+def _by_format(
+    table: Histograms, formats: Sequence[FloatFormat | None], read: Callable[[Histograms, FloatFormat], Counts | Values]
+) -> Values:
+    """float64 [rows]: each row read in its own format, 0 where that is not known."""
+    found = np.zeros(table.rows)
     for target in set(formats) - {None}:
         assert target is not None
-        rows = np.flatnonzero([found is target for found in formats])
-        counts[rows] = subnormal(table.take(rows), target)
-    return counts
+        rows = np.flatnonzero([of_row is target for of_row in formats])
+        found[rows] = read(table.take(rows), target)
+    return found
+
+
+def _energy_of_subnormals(table: Histograms, target: FloatFormat) -> Values:
+    # The smallest normal value itself is none of them.
+    return energy_below(table, math.nextafter(target.min_normal_exponent, -math.inf))[1]
 
 
 def _divisor(scale: float | None) -> float:

@@ -53,6 +53,12 @@ MEASURES: dict[MeasureName, MeasurePlan] = {
     "flush_share": MeasurePlan(
         "Gradients that a cast to fp16 would flush", "lower bound, share of the non-zeros, at their scale", "share"
     ),
+    "subnormal_energy": MeasurePlan(
+        "Gradient energy below the smallest normal number", "upper bound, share of the sum of squares", "share"
+    ),
+    "flush_energy": MeasurePlan(
+        "Gradient energy that a cast to fp16 would flush", "upper bound, share of the sum of squares", "share"
+    ),
     "amax": MeasurePlan("Largest gradient", "magnitude divided by the scale", "log2"),
     "norm": MeasurePlan("Gradient norm", "root mean square over the samples, divided by the scale", "log2"),
 }
