@@ -61,6 +61,13 @@ def test_an_energy_is_bounded_from_above_and_each_scale_counts_alike(name: Measu
     assert found[0] == pytest.approx(np.mean([evaluate(name, [p], [FP16, FP32])[0] for p in parts]))
 
 
+def test_an_energy_beyond_float64_is_not_known() -> None:
+    table = measure([torch.full((2,), 1e200, dtype=torch.float64)]).result()
+    huge = Part(table, 1.0, np.ones(1, np.int64), periodic=True)
+    table.sum_squares[:], table.counts[:, -1], table.amax[:] = np.inf, 2, 1e200
+    assert np.isnan(evaluate("flush_energy", [huge], [FP16])).all()
+
+
 def test_the_energy_of_subnormals_is_of_each_rows_own_format() -> None:
     assert evaluate("subnormal_energy", [part(1.0)], [FP16, FP32]).tolist() == [1.0, pytest.approx(0.0, abs=1e-50)]
     assert np.isnan(evaluate("subnormal_energy", [part(1.0)], [FP16, None])[1])

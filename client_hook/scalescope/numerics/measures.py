@@ -83,8 +83,10 @@ def _flush_energy(parts: Sequence[Part], _: Sequence[FloatFormat | None]) -> Val
 
 def _energy(parts: Sequence[Part], share: Callable[[Histograms], Values]) -> Values:
     """Of the squares divided by those of the scale: else the samples at the highest scale would decide alone."""
-    below = _weighted(parts, lambda part: share(part.table) * _squares(part))
-    return _divided(below, _weighted(parts, _squares))
+    # The squares of a float64 tensor may leave float64; then the share is not known.
+    with np.errstate(over="ignore", invalid="ignore"):
+        below = _weighted(parts, lambda part: share(part.table) * _squares(part))
+        return _divided(below, _weighted(parts, _squares))
 
 
 def _squares(part: Part) -> Values:
