@@ -23,9 +23,10 @@ from scalescope.taps.loop import Loop
 from scalescope.taps.modules_heard import Entry, Heard, Where
 from scalescope.taps.modules_hooks import Answering, Entering, Returning
 from scalescope.taps.modules_named import Modules, Place
-from scalescope.taps.modules_origin import Origins
+from scalescope.taps.modules_origin import Looked, Origins
 from scalescope.taps.modules_outputs import floating, is_transformed, unobserved, values_of
 from scalescope.taps.modules_sample import ModuleSample
+from scalescope.taps.modules_state import State
 from scalescope.taps.parameters import OWN_FORMAT
 from scalescope.taps.setup import Setups
 from scalescope.updates import Update
@@ -54,6 +55,8 @@ class ModulesTap:
         self._owed: Counter[int] = Counter()
         self._called: set[int] = set()
         self._dtypes: dict[str, str] = {}
+        # As it was when the updates became dense.
+        self._state: State | None = None
         self._listening = self._dense = False
 
     def attach(self) -> None:
@@ -103,12 +106,14 @@ class ModulesTap:
                     self._enter("backward", index, values, extremes(values))
 
     def closing(self, update: Update) -> None:
-        if self._entries:
-            heard = Heard(self._entries)
-            update.extras = [*update.extras, ModuleSample(heard, self._origins.events, dense=self._dense)]
-            self._loop.sampling.trouble.ask(heard.troubled)
-            self._loop.sampling.trouble.heed(update.step + 1)
-            self._setups.tell("modules", dict(self._dtypes))
+        heard = self._heard(update) if self._entries else None
+        begins = self._loop.sampling.dense and not self._dense
+        after = State(self._modules.models()) if begins else None
+        if heard is not None or after is not None:
+            looked = Looked(heard or Heard(()), self._state if self._dense else None, after)
+            update.extras = [*update.extras, ModuleSample(looked, self._origins, dense=self._dense)]
+        if begins:
+            self._state = after
         if self._listening:
             self._forget()
         self.attach()
@@ -118,6 +123,13 @@ class ModulesTap:
         self._forget()
         for index in list(self._hung):
             self._take_off(index)
+
+    def _heard(self, update: Update) -> Heard:
+        heard = Heard(self._entries)
+        self._loop.sampling.trouble.ask(heard.troubled)
+        self._loop.sampling.trouble.heed(update.step + 1)
+        self._setups.tell("modules", dict(self._dtypes))
+        return heard
 
     def _is_open(self) -> bool:
         """Whether what goes forward now is to be heard: of an update that is not dense the first micro-batch."""

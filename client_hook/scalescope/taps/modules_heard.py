@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from scalescope.numerics.extremes import Extremes
 from scalescope.readback import copied
 
-Where = Literal["input", "forward", "backward"]
+Where = Literal["input", "forward", "backward", "buffer", "parameter"]
 
 
 class Entry(NamedTuple):
-    """What one tensor of a module was like; ``module`` is that one's index."""
+    """What one tensor was like; ``module`` is the index of its module, or a number of its own if it has none."""
 
     where: Where
     module: int
@@ -39,6 +39,7 @@ class Heard:
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.entries = entries
+        self._numbers: Numbers | None = None
         self._waiting = [
             (places, copied(_stacked([entries[place].extremes for place in places]))) for places in _by_device(entries)
         ]
@@ -49,13 +50,9 @@ class Heard:
 
     def numbers(self) -> Numbers:
         """Only when :meth:`ready`."""
-        # Of those on a device the sums of what is on the host are filled in below.
-        amax = np.array([_at_hand(entry.extremes.amax) for entry in self.entries], np.float64)
-        finite = np.array([_at_hand(entry.extremes.finite) for entry in self.entries], np.int64)
-        for places, reading in self._waiting:
-            found = np.asarray(reading.numbers()).reshape(2, -1)
-            amax[places], finite[places] = found[0], found[1].astype(np.int64)
-        return Numbers(amax, np.array([entry.numel for entry in self.entries], np.int64) - finite)
+        if self._numbers is None:
+            self._numbers = self._read()
+        return self._numbers
 
     def troubled(self) -> bool | None:
         """Whether something but an input was not finite; None where that is not known yet.
@@ -66,6 +63,14 @@ class Heard:
             return None
         inner = [entry.where != "input" for entry in self.entries]
         return bool((self.numbers().nonfinite[inner] > 0).any())
+
+    def _read(self) -> Numbers:
+        amax = np.array([_at_hand(entry.extremes.amax) for entry in self.entries], np.float64)
+        finite = np.array([_at_hand(entry.extremes.finite) for entry in self.entries], np.int64)
+        for places, reading in self._waiting:
+            found = np.asarray(reading.numbers()).reshape(2, -1)
+            amax[places], finite[places] = found[0], found[1].astype(np.int64)
+        return Numbers(amax, np.array([entry.numel for entry in self.entries], np.int64) - finite)
 
 
 def _by_device(entries: Sequence[Entry]) -> list[list[int]]:

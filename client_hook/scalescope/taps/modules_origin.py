@@ -1,21 +1,34 @@
-"""The first non-finite value of an update: which module answered it, or got it back, before all others."""
+"""The first non-finite value of an update: where it came up before all others."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from scalescope.taps.modules_heard import Entry, Numbers, Where
+from scalescope.taps.modules_heard import Heard, Where
 from scalescope.taps.modules_named import Modules
+from scalescope.taps.modules_state import State
 from scalescope.updates import Update
 from scalescope.wire import Event
 
-# The order of diagnosis: what comes first brings about what follows.
-_ORDER: tuple[Where, ...] = ("input", "forward", "backward")
-
 Found = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What was looked at of an update: what was heard, and what the model carried into it and out of it."""
+
+    heard: Heard
+    before: State | None = None
+    after: State | None = None
+
+    def ready(self) -> bool:
+        """Whether all numbers are on the host. Asks, never waits."""
+        states = [state.heard for state in (self.before, self.after) if state is not None]
+        return all(heard.ready() for heard in (self.heard, *states))
 
 
 class Origins:
@@ -23,35 +36,49 @@ class Origins:
 
     def __init__(self, modules: Modules) -> None:
         self._modules = modules
-        self._last: list[list[object]] = []
+        self._last: list[tuple[object, object]] = []
 
-    def events(self, update: Update, entries: Sequence[Entry], numbers: Numbers) -> list[Event]:
+    def events(self, update: Update, looked: Looked) -> list[Event]:
         """The event of ``update``, if something was not finite.
 
         What stays as it was is told once while nothing comes of it: a mask that a module answers holds -inf at
         every update of a healthy training.
         """
-        found = first_nonfinite(entries, numbers, [entry.name for entry in self._modules.entries])
-        places = [[one["where"], one["name"]] for one in found]
-        if not found or (places == self._last and not update.skipped):
-            self._last = places
+        names = [entry.name for entry in self._modules.entries]
+        found = list(first_nonfinite(looked, names, skipped=update.skipped))
+        places = [(one["where"], one["name"]) for one in found]
+        known, self._last = places == self._last, places
+        if not found or (known and not update.skipped):
             return []
-        self._last = places
-        data = {**found[0], "also": found[1:]}
-        return [Event(sequence=0, step=update.step, at=update.at, kind="nonfinite", data=json.dumps(data))]
+        data = json.dumps({**found[0], "also": found[1:]})
+        return [Event(sequence=0, step=update.step, at=update.at, kind="nonfinite", data=data)]
 
 
-def first_nonfinite(entries: Sequence[Entry], numbers: Numbers, names: Sequence[str]) -> list[Found]:
-    """Of each place that values pass, the first module, as executed, with a non-finite one; in the order of diagnosis.
+def first_nonfinite(looked: Looked, names: Sequence[str], *, skipped: bool) -> Iterator[Found]:
+    """Of each place that values pass, the first that was not finite, as executed; in the order of diagnosis.
 
-    ``count`` is how many were not finite in that one tensor.
+    What the model carried into an update explains what it made of it, what it carried out of one follows from
+    that. The parameters that a skipped update leaves are those it began with.
     """
-    bad = np.flatnonzero(numbers.nonfinite)
-    first: dict[Where, int] = {}
-    for place in bad.tolist():
-        first.setdefault(entries[place].where, place)
-    return [
-        {"where": where, "name": names[entries[first[where]].module], "count": int(numbers.nonfinite[first[where]])}
-        for where in _ORDER
-        if where in first
-    ]
+    yield from _first(looked.heard, "input", names)
+    begun = looked.before or (looked.after if skipped else None)
+    if looked.before is not None:
+        yield from _first(looked.before.heard, "buffer", looked.before.names)
+    if begun is not None:
+        yield from _first(begun.heard, "parameter", begun.names)
+    yield from _first(looked.heard, "forward", names)
+    yield from _first(looked.heard, "backward", names)
+    if looked.after is not None:
+        yield from _first(looked.after.heard, "buffer", looked.after.names)
+        if looked.after is not begun:
+            yield from _first(looked.after.heard, "parameter", looked.after.names)
+
+
+def _first(heard: Heard, where: Where, names: Sequence[str]) -> Iterator[Found]:
+    """``count``: how many values of that one tensor were not finite."""
+    nonfinite = heard.numbers().nonfinite
+    for place in np.flatnonzero(nonfinite).tolist():
+        if heard.entries[place].where == where:
+            name = names[heard.entries[place].module]
+            yield {"where": where, "name": name, "count": int(nonfinite[place])}
+            return

@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.readback import number
-from scalescope.taps.modules_heard import Entry, Heard, Numbers
+from scalescope.taps.modules_heard import Entry, Numbers
+from scalescope.taps.modules_origin import Looked, Origins
 from scalescope.updates import Update, reason_of
-from scalescope.wire import Event, Record, SampleReason, Tally
+from scalescope.wire import Record, SampleReason, Tally
 
 # An entry in memory: its numbers and what holds them.
 _ENTRY_BYTES = 256
 _COLUMNS = {"forward": "forward", "backward": "grad_output"}
 
-# The event of an update in which something was not finite, if it is worth one.
-Telling = Callable[[Update, Sequence[Entry], Numbers], list[Event]]
-
 
 class ModuleSample:
     """An extra of an update. ``dense``: it was listened to because of trouble before it, not by the clock."""
 
-    def __init__(self, heard: Heard, telling: Telling, *, dense: bool) -> None:
-        self._heard = heard
-        self._telling = telling
+    def __init__(self, looked: Looked, origins: Origins, *, dense: bool) -> None:
+        self._looked = looked
+        self._origins = origins
         self._dense = dense
 
     @property
     def nbytes(self) -> int:
-        return _ENTRY_BYTES * len(self._heard.entries)
+        return _ENTRY_BYTES * len(self._looked.heard.entries)
 
     def ready(self) -> bool:
-        return self._heard.ready()
+        return self._looked.ready()
 
     def records(self, update: Update) -> list[Record]:
-        numbers = self._heard.numbers()
-        events = self._telling(update, self._heard.entries, numbers)
-        return [*self._tally(update, numbers), *events]
+        return [*self._tally(update), *self._origins.events(update, self._looked)]
 
-    def _tally(self, update: Update, numbers: Numbers) -> list[Record]:
-        indexes, columns = tallied_modules(self._heard.entries, numbers)
+    def _tally(self, update: Update) -> list[Record]:
+        heard = self._looked.heard
+        indexes, columns = tallied_modules(heard.entries, heard.numbers())
         if not indexes.size:
             return []
         return [
