@@ -56,12 +56,12 @@ class WeightsTap:
                 self._handles.append(optimizer.register_step_pre_hook(_Before(self)))
 
     @torch.no_grad()
-    def stepping(self, optimizer: torch.optim.Optimizer, closure: bool) -> None:
+    def stepping(self, optimizer: torch.optim.Optimizer, number: int, closure: bool) -> None:
         """Copy, if this update is sampled."""
-        number = self.loop.numbers[id(optimizer)]
+        # What a step that failed has left.
         self.copied.pop(number, None)
         self._steps.pop(number, None)
-        if number not in self.loop.sampling.parts and not self.loop.sampling.due(number):
+        if not self.loop.sampling.due(number):
             return
         seen = {index for step in self._steps.values() for counted in step.counted for index in counted.indexes}
         at = GradientAt.BEFORE
@@ -141,8 +141,12 @@ class _Before:
 
     @eager
     def __call__(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        closure = callable(kwargs.get("closure")) or (len(args) > 1 and callable(args[1]))
-        self._tap.loop.edge.call(self._tap.stepping, optimizer, closure)
+        tap = self._tap
+        number = tap.loop.numbers.get(id(optimizer))
+        # Nearly always there is nothing to do.
+        if number is not None and (tap.copied or tap.loop.sampling.due(number)):
+            closure = callable(kwargs.get("closure")) or (len(args) > 1 and callable(args[1]))
+            tap.loop.edge.call(tap.stepping, optimizer, number, closure)
 
 
 class _After:
