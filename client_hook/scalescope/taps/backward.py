@@ -106,6 +106,9 @@ class BackwardWatch:
 
     def fresh(self, number: int) -> bool | None:
         """Whether the gradients of an optimizer began this window at zero; None where not known."""
+        sentinels = self._sentinels.get(number)
+        if sentinels is not None and len(self._passes.heard) == len(self._sentinels):
+            return self._freshness.begun.get(sentinels[0])
         return self._freshness.seen(self._owned(number, self._passes.heard))
 
     def untouched(self, number: int) -> bool:
@@ -115,8 +118,9 @@ class BackwardWatch:
 
     def look_ahead(self) -> None:
         """A backward pass is about to begin: look at gradients that may have been set to zero where they are."""
-        for index in self._freshness.waiting():
-            self._freshness.look(index, self._gradient(index))
+        if self._freshness.suspects:
+            for index in self._freshness.suspects - self._freshness.begun.keys():
+                self._freshness.look(index, self._gradient(index))
 
     def ever_heard(self, index: int) -> bool:
         """Whether a parameter has got a gradient since it is watched: until then it keeps its hook."""
@@ -203,7 +207,7 @@ class BackwardWatch:
         if gradient is not None:
             gradient = local(gradient)
         count = self._passes.hear(index, gradient)
-        self._freshness.hear(index, gradient, count)
+        self._freshness.hear(index, *self._passes.heard[index])
         if first:
             self._counted(owner, count)
         if self._whole or index not in self._learnt:

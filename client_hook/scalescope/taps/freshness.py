@@ -8,7 +8,7 @@ A loop in which that is seen has its gradients looked at before the next backwar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 import torch
 
@@ -22,36 +22,32 @@ class Freshness:
     def __init__(self) -> None:
         self._left: dict[int, Stamp] = {}
         # Index -> whether its window began at zero; None where that is not known.
-        self._begun: dict[int, bool | None] = {}
+        self.begun: dict[int, bool | None] = {}
         # What was changed between two windows; and of these what was seen to be zero before this one.
-        self._suspects: set[int] = set()
+        self.suspects: set[int] = set()
         self._zeroed: set[int] = set()
 
     def leave(self, index: int, gradient: torch.Tensor | None) -> None:
         """A window is over, and this is the gradient (its local shard) that it leaves behind."""
-        self._begun.pop(index, None)
+        self.begun.pop(index, None)
         self._zeroed.discard(index)
         self._left[index] = _stamp(gradient)
 
-    def hear(self, index: int, gradient: torch.Tensor | None, passes: int | None) -> None:
-        """A backward pass has just added to ``gradient``, which now holds so many of them."""
-        if index not in self._begun:
-            self._begun[index] = self._begins_at_zero(index, gradient)
+    def hear(self, index: int, passes: int | None, identity: int, version: int) -> None:
+        """A backward pass has just added to a gradient, which holds so many of them: see :data:`passes.Heard`."""
+        if index not in self.begun:
+            self.begun[index] = self._begins_at_zero(index, identity, version)
         elif passes == 1:
-            self._begun[index] = True
+            self.begun[index] = True
 
     def seen(self, indexes: Iterable[int]) -> bool | None:
         """Whether the window of these began at zero; None where that is not known of all."""
-        found = {self._begun[index] for index in indexes if index in self._begun}
+        found = {self.begun[index] for index in indexes if index in self.begun}
         return False if False in found else found.pop() if len(found) == 1 else None
 
     def untouched(self, index: int, gradient: torch.Tensor | None) -> bool:
         """Whether ``gradient`` is there, as the last window left it."""
         return gradient is not None and self._left.get(index) == _stamp(gradient)
-
-    def waiting(self) -> Collection[int]:
-        """What is to be looked at before its next backward."""
-        return self._suspects - self._begun.keys()
 
     def look(self, index: int, gradient: torch.Tensor | None) -> None:
         """Before a window's first backward. On a device the host would have to wait for what it sees."""
@@ -61,21 +57,19 @@ class Freshness:
         if not gradient.count_nonzero():
             self._zeroed.add(index)
 
-    def _begins_at_zero(self, index: int, gradient: torch.Tensor | None) -> bool | None:
-        # What was never left has never been looked at.
-        if gradient is None or index not in self._left:
-            return None
-        left, now = self._left[index], _stamp(gradient)
-        if left is None or now is None:
+    def _begins_at_zero(self, index: int, identity: int, version: int) -> bool | None:
+        # Every one that is listened to was left at least when that began.
+        left = self._left[index]
+        if left is None:
             return True
         # With create_graph a sum is another tensor as well.
         if torch.is_grad_enabled():
             return None
-        if now[0] != left[0] or now[1] <= left[1]:
+        if identity != left[0] or version <= left[1]:
             return True
-        if now[1] == left[1] + 1:
+        if version == left[1] + 1:
             return False
-        self._suspects.add(index)
+        self.suspects.add(index)
         return True if index in self._zeroed else None
 
 

@@ -124,7 +124,7 @@ class Loop:
         """A backward pass of the update under way has begun: nothing is added to the one before."""
         if not self._backward_ran:
             self._backward_ran = True
-            if self._last is not None:
+            if self._schedules.clocks and self._last is not None:
                 self._schedules.finish(self._last)
             self._recording.finish(self._step - 1)
 
@@ -210,7 +210,7 @@ class Loop:
         """Listen no more; the last update is complete."""
         clip.ignore(self)
         schedulers.ignore(self)
-        if self._last is not None and not self._backward_ran:
+        if self._schedules.clocks and self._last is not None and not self._backward_ran:
             self._schedules.finish(self._last)
         for watcher in self.watchers:
             self.edge.guard(watcher.remove)
@@ -220,8 +220,9 @@ class Loop:
         self._recording.finish(self._step - 1)
 
     def _count_backward(self, number: int | None, passes: int | None) -> None:
+        if self.stopwatch.awaits:
+            self.stopwatch.await_end()
         self.windows.counted(number, passes)
-        self.stopwatch.await_end()
 
     def _owners(self, gradients: Sequence[torch.Tensor]) -> list[int]:
         """The optimizers that hold some of these gradients: of one, the first or the last will do."""

@@ -49,8 +49,8 @@ class OptimizerTap:
         self._loop.catch_up()
         if id(optimizer) in self._stepped:
             self._close()
-        self._loop.hear_backward()
         self._loop.stopwatch.step_began()
+        self._loop.hear_backward()
         number = self._loop.numbers[id(optimizer)]
         if not self._loop.sampling.due(number):
             return None

@@ -35,6 +35,8 @@ class OutsideSteps:
     def step(self, number: int, scale: Value | None) -> None:
         """An optimizer stepped without the scaler, whose scale is ``scale``."""
         optimizer = self._loop.optimizers[number]
+        # Only from the first one on, since most loops have none.
+        self._loop.pass_through(self.hear_backward)
         self._scale = scale
         self._waiting.add(number)
         self._loop.windows.outside[self._loop.name(optimizer)] = None
@@ -52,8 +54,9 @@ class OutsideSteps:
 
     def closed(self) -> None:
         """The scaler closed an update."""
-        self._waiting.clear()
-        self._unclosed = 0
+        if self._unclosed:
+            self._waiting.clear()
+            self._unclosed = 0
 
     def finish(self) -> None:
         """Close an update that the scaler did not close."""

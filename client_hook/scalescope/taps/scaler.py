@@ -57,8 +57,8 @@ class ScalerTap:
 
     def scaled(self, scaler: GradScaler) -> None:
         """A loss was scaled."""
-        self.loop.windows.scaled(self._scale.read(scaler))
         self.loop.stopwatch.loss_scaled()
+        self.loop.windows.scaled(self._scale.read(scaler))
 
     def unscaling(self, optimizer: torch.optim.Optimizer) -> None:
         """Gradients are complete and still scaled."""
@@ -99,11 +99,11 @@ class ScalerTap:
         self.loop.windows.closure = True
 
     def stepping(self, optimizer: torch.optim.Optimizer) -> None:
+        self.loop.stopwatch.step_began()
         self._stepping = optimizer
         number = self.loop.numbers.get(id(optimizer))
         if number in self.loop.sampling.parts:
             self.loop.windows.look_at_gradients(number)
-        self.loop.stopwatch.step_began()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         """On a device, ``step`` has just made the host wait for the verdict, so our copy is here as well."""
@@ -117,8 +117,9 @@ class ScalerTap:
 
     def note_step(self, optimizer: torch.optim.Optimizer) -> None:
         """A step came to its end, whoever asked for it. Of a step that is skipped, only a fused one does."""
-        self._stepped.add(id(optimizer))
-        number = self.loop.numbers.get(id(optimizer))
+        key = id(optimizer)
+        self._stepped.add(key)
+        number = self.loop.numbers.get(key)
         if number is None:
             return
         # A scaler may be given what only wraps the optimizer whose hooks are heard.

@@ -65,24 +65,22 @@ class Schedules:
     def __init__(self, given: object = None) -> None:
         # Who names one knows better than we which one counts.
         self._given = given
-        self._clocks: dict[int, Clock] = {}
+        self.clocks: dict[int, Clock] = {}
 
     def hear(self, scheduler: object, optimizer: str | None) -> None:
         """``scheduler`` stepped, that of the watched ``optimizer``; None where it is of none."""
         if scheduler is not self._given and (self._given is not None or optimizer is None):
             return
-        clock = self._clocks.get(id(scheduler))
+        clock = self.clocks.get(id(scheduler))
         if clock is None:
-            clock = self._clocks[id(scheduler)] = Clock(type(scheduler).__name__, optimizer)
+            clock = self.clocks[id(scheduler)] = Clock(type(scheduler).__name__, optimizer)
         clock.step()
 
     def finish(self, update: Update) -> None:
         """Nothing is added to ``update`` any more: tell the steps that were made since its backward began."""
-        if not self._clocks:
-            return
-        clock = max(self._clocks.values(), key=lambda clock: clock.steps)
+        clock = max(self.clocks.values(), key=lambda clock: clock.steps)
         steps = clock.recent
-        for each in self._clocks.values():
+        for each in self.clocks.values():
             each.judge(update)
         update.values["scheduler_steps"] = float(clock.steps)
         if isinstance(update.facts, UpdateFacts):

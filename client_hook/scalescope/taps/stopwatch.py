@@ -15,71 +15,53 @@ from torch.autograd import Variable
 from scalescope.readback import Value
 from scalescope.taps.edge import Edge
 
-# When something began, and what the hook had taken by then.
-Moment = tuple[int, int]
-
 
 class Stopwatch:
     """Adds up the parts of one update. Methods are named after the moment they are called at."""
 
     def __init__(self, edge: Edge) -> None:
         self.enabled = False
+        # Whether a backward is about to run whose end is to be heard.
+        self.awaits = False
         self._edge = edge
-        self._spent: dict[str, int] = {}
-        self._forward: Moment | None = None
-        self._backward: Moment | None = None
-        self._step: Moment | None = None
+        # What was spent on each part; when the one that is running began, less what the hook had taken by then.
+        self._forward = self._backward = self._step = 0
+        self._forward_from = self._backward_from = self._step_from = 0
 
     def forward_began(self) -> None:
-        self._forward = self._now()
+        self._forward_from = perf_counter_ns() - self._edge.spent_ns
 
     def forward_ended(self) -> None:
-        self._enter("forward_ms", self._forward)
-        self._forward, self._backward = None, self._now()
+        self._forward += perf_counter_ns() - self._edge.spent_ns - self._forward_from
+        self.loss_scaled()
 
     def loss_scaled(self) -> None:
-        self._backward = self._now()
+        self.awaits = self.enabled
+        self._backward_from = perf_counter_ns() - self._edge.spent_ns
 
     def await_end(self) -> None:
         """Inside a backward: hear of its end, once."""
-        if self._backward is not None:
-            began, self._backward = self._backward, None
-            # What torch's own parallel wrappers are told by.
-            Variable._execution_engine.queue_callback(_End(self, began))  # noqa: SLF001
-
-    def backward_ended(self, began: Moment) -> None:
-        self._edge.call(self._enter, "backward_ms", began)
+        self.awaits = False
+        # What torch's own parallel wrappers are told by.
+        Variable._execution_engine.queue_callback(self._backward_ended)  # noqa: SLF001
 
     def step_began(self) -> None:
-        self._step = self._now()
+        self._step_from = perf_counter_ns() - self._edge.spent_ns
 
     def step_ended(self) -> None:
-        self._enter("optimizer_ms", self._step)
-        self._step = None
+        self._step += perf_counter_ns() - self._edge.spent_ns - self._step_from
 
     def close(self, values: dict[str, Value]) -> None:
         """Enter what was timed into the columns of an update, and begin the next."""
-        for part, spent in self._spent.items():
-            values[part] = spent / 1e6
-        self._spent.clear()
+        if not self.enabled:
+            return
+        if self._forward:
+            values["forward_ms"] = self._forward / 1e6
+        if self._backward:
+            values["backward_ms"] = self._backward / 1e6
+        if self._step:
+            values["optimizer_ms"] = self._step / 1e6
+        self._forward = self._backward = self._step = 0
 
-    def _now(self) -> Moment | None:
-        return (perf_counter_ns(), self._edge.spent_ns) if self.enabled else None
-
-    def _enter(self, part: str, began: Moment | None) -> None:
-        if began is not None:
-            own = max(self._edge.spent_ns - began[1], 0)
-            self._spent[part] = self._spent.get(part, 0) + max(perf_counter_ns() - began[0] - own, 0)
-
-
-class _End:
-    """What autograd calls when a backward is through."""
-
-    __slots__ = ("_began", "_stopwatch")
-
-    def __init__(self, stopwatch: Stopwatch, began: Moment) -> None:
-        self._stopwatch = stopwatch
-        self._began = began
-
-    def __call__(self) -> None:
-        self._stopwatch.backward_ended(self._began)
+    def _backward_ended(self) -> None:
+        self._backward += perf_counter_ns() - self._edge.spent_ns - self._backward_from

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +12,7 @@ from torch.amp import GradScaler
 
 from scalescope.errors import SettingError
 from scalescope.taps.edge import Edge
+from scalescope.taps.histograms import KINDS, WeightHistograms
 from scalescope.taps.loop import Loop, Recording
 from scalescope.taps.modules import ModulesTap
 from scalescope.taps.modules_named import Modules
@@ -30,7 +31,8 @@ from scalescope.taps.weights import WeightsTap
 class Training:
     """What is watched. ``scaler`` is None where none is used, a disabled one included.
 
-    ``scheduler`` is the one that the user named: anything with a ``step``; ``modules``: whether they are heard.
+    ``scheduler`` is the one that the user named: anything with a ``step``; ``modules``: whether they are heard,
+    ``histograms``: of what besides gradients they are measured.
     """
 
     models: Sequence[nn.Module]
@@ -38,9 +40,18 @@ class Training:
     scaler: GradScaler | None
     scheduler: object = None
     modules: bool = True
+    histograms: Collection[str] = ()
 
 
-def training_of(model: object, optimizer: object, scaler: object, scheduler: object = None) -> Training:
+def training_of(
+    model: object,
+    optimizer: object,
+    scaler: object,
+    scheduler: object = None,
+    *,
+    modules: object = True,
+    histograms: Collection[object] = (),
+) -> Training:
     """The training that a user names: one model or a list, one optimizer or a list, a scaler or None.
 
     Raises:
@@ -55,7 +66,9 @@ def training_of(model: object, optimizer: object, scaler: object, scheduler: obj
     if scaler is not None and not isinstance(scaler, GradScaler):
         raise SettingError("scaler", expected="a torch.amp.GradScaler or None", got=_kinds(scaler))
     enabled = scaler if scaler is not None and scaler.is_enabled() else None
-    return Training(models, optimizers, enabled, scheduler)
+    return Training(
+        models, optimizers, enabled, scheduler, bool(modules), _histograms(histograms, modules=bool(modules))
+    )
 
 
 class TrainingTap:
@@ -75,9 +88,10 @@ class TrainingTap:
         self._setups = Setups(recording.put_known, edge)
         read_parts(self._setups, self._loop, parameters)
         self._weights_tap = WeightsTap(self._loop, parameters)
+        self._weight_histograms = [WeightHistograms(parameters)] if "weight" in training.histograms else []
         modules = Modules(training.models if training.modules else ())
         parameters.modules = modules.entries
-        self._modules_tap = ModulesTap(modules, self._loop, self._setups)
+        self._modules_tap = ModulesTap(modules, self._loop, self._setups, training.histograms)
         self._scaler_tap = ScalerTap(self._loop)
         self._optimizer_tap = OptimizerTap(self._loop)
         self._step_tap = StepTap(self._loop, self._scaler_tap.note_step)
@@ -117,11 +131,10 @@ class TrainingTap:
 
     def _attach(self, scaler: GradScaler | None) -> None:
         # The set-ups last: they send what the other watchers tell.
-        self._loop.watchers += [self._weights_tap, self._modules_tap, self._setups]
+        self._loop.watchers += [self._weights_tap, *self._weight_histograms, self._modules_tap, self._setups]
         self._weights_tap.attach_after()
         if scaler is not None:
             tap_scaler(scaler, self._scaler_tap)
-            self._loop.pass_through(self._scaler_tap.outside.hear_backward)
             self._step_tap.attach()
         else:
             self._optimizer_tap.attach()
@@ -137,6 +150,14 @@ class TrainingTap:
         self._step_tap.remove()
         self._optimizer_tap.remove()
         self._loop.finish()
+
+
+def _histograms(given: Collection[object], *, modules: bool) -> frozenset[str]:
+    kinds = KINDS if modules else KINDS[:1]
+    if isinstance(given, str) or not all(kind in kinds for kind in given):
+        told = "a list of some of" if modules else "without modules at most"
+        raise SettingError("histograms", expected=f"{told} {', '.join(map(repr, kinds))}", got=given)
+    return frozenset(map(str, given))
 
 
 def _listed(given: object) -> list[object]:

@@ -152,7 +152,8 @@ class Windows:
         for verdict in verdicts:
             if verdict.optimizer in windows:
                 windows[verdict.optimizer].found = verdict.found
-        self._remember(step)
+        for number, window in self._sealed.items():
+            self._remember(number, window.found, step)
         facts = UpdateFacts(windows, verdicts, partial=len(windows) < len(self._optimizers))
         if self.outside or self.closure or self.raises:
             facts.outside, facts.closure, facts.raises = list(self.outside), self.closure, self.raises
@@ -160,14 +161,14 @@ class Windows:
         self._sealed = {}
         return facts
 
-    def _remember(self, step: int) -> None:
-        for number, window in self._sealed.items():
-            found = [at_hand(value) for value in window.found]
-            if window.found and not any(found) and None not in found:
+    def _remember(self, number: int, found: Sequence[Value], step: int) -> None:
+        if all(value == 0.0 for value in found):
+            # Without a scaler nothing was looked at.
+            if found:
                 self._clean[number] = step
-            elif window.found:
-                self._clean.pop(number, None)
-                self._skipped[number] = window.found
+        else:
+            self._clean.pop(number, None)
+            self._skipped[number] = found
 
     def _look_for_stale(self) -> None:
         skipped, self._skipped = self._skipped, {}
