@@ -35,7 +35,8 @@ def watch(
     url: str | None = None,
     token: str | None = None,
     every: int | None = None,
-    modules: bool = True,  # noqa: ARG001 - promised: see Args
+    modules: bool = True,
+    histograms: Sequence[str] = (),
     allow_requests: bool = False,  # noqa: ARG001 - promised: see Args
 ) -> Scope:
     """Watch a training from here on.
@@ -53,7 +54,9 @@ def watch(
         project, name, tags, config: how the run is found again. ``config`` is a mapping, dataclass or namespace.
         run: id of a run to go on with, as a new segment of it.
         url, token, every: win over ``SCALESCOPE_URL``, ``SCALESCOPE_TOKEN`` and ``SCALESCOPE_EVERY``.
-        modules: reserved for taps on forward and backward of modules; changes nothing in this version.
+        modules: whether the modules' outputs, and the gradients of these, are looked at in sampled updates.
+        histograms: of what besides gradients exponent histograms are recorded: some of ``"weight"``,
+            ``"forward"`` (the modules' outputs) and ``"grad_output"`` (their gradients).
         allow_requests: reserved for samples asked for by the server; changes nothing in this version.
 
     Returns:
@@ -64,7 +67,7 @@ def watch(
         SettingError: (a ValueError) for an argument that cannot be used. Nothing is raised later.
     """
     settings = read_settings(os.environ, url=url, token=token, run=run, every=every)
-    training = training_of(model, optimizer, scaler, scheduler)
+    training = training_of(model, optimizer, scaler, scheduler, modules=modules, histograms=histograms)
     labels = labels_of(project, name, tags, config)
     if settings.off:
         return Scope()

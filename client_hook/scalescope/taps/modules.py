@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from scalescope.numerics.extremes import Extremes, below_infinity, extremes
 from scalescope.taps.backward import NO_TASK, graph_task
+from scalescope.taps.histograms import ModuleHistograms
 from scalescope.taps.loop import Loop
 from scalescope.taps.modules_heard import Entry, Heard, Where
 from scalescope.taps.modules_hooks import Answering, Entering, Returning
@@ -38,7 +39,7 @@ _MAX_ENTRIES = 16_384
 class ModulesTap:
     """One scope's ears on its modules. A watcher: what was heard goes into the update that closes next."""
 
-    def __init__(self, modules: Modules, loop: Loop, setups: Setups) -> None:
+    def __init__(self, modules: Modules, loop: Loop, setups: Setups, histograms: Collection[str] = ()) -> None:
         self.edge = loop.edge
         # Device type -> format of the autocast in force at the last forward of a model; None: it was off.
         self.autocast: dict[str, str | None] = {}
@@ -46,6 +47,7 @@ class ModulesTap:
         self._loop = loop
         self._setups = setups
         self._origins = Origins(modules)
+        self._histograms = ModuleHistograms(histograms)
         self._hung: dict[int, Hung] = {}
         self._gradient_hooks: list[RemovableHandle] = []
         self._entries: list[Entry] = []
@@ -104,6 +106,7 @@ class ModulesTap:
                 values = values_of(gradient)
                 if values is not None:
                     self._enter("backward", index, values, extremes(values))
+                    self._histograms.add("backward", index, values)
 
     def closing(self, update: Update) -> None:
         heard = self._heard(update) if self._entries else None
@@ -111,7 +114,8 @@ class ModulesTap:
         after = State(self._modules.models()) if begins else None
         if heard is not None or after is not None:
             looked = Looked(heard or Heard(()), self._state if self._dense else None, after)
-            update.extras = [*update.extras, ModuleSample(looked, self._origins, dense=self._dense)]
+            sample = ModuleSample(looked, self._origins, dense=self._dense)
+            update.extras = [*update.extras, sample, *self._histograms.take(dense=self._dense)]
         if begins:
             self._state = after
         if self._listening:
@@ -143,6 +147,7 @@ class ModulesTap:
                 values = values_of(tensor)
                 if values is not None:
                     self._enter("forward", index, values, extremes(values))
+                    self._histograms.add("forward", index, values)
         if tensors:
             self._dtypes[self._modules.entries[index].name] = str(tensors[0].dtype).removeprefix("torch.")
             if not torch.is_grad_enabled():

@@ -47,17 +47,21 @@ class ModuleSample:
                 step=update.step,
                 at=update.at,
                 subject="module",
-                reason=self._reason(update),
+                reason=heard_because(update, dense=self._dense),
                 scale=None if update.scale is None else number(update.scale),
                 indexes=indexes.astype("<i4").tobytes(),
                 columns={name: values.astype("<f8").tobytes() for name, values in columns.items()},
             )
         ]
 
-    def _reason(self, update: Update) -> SampleReason:
-        """By the clock even where the optimizer rested whose turn was expected."""
-        reason = reason_of(update)
-        return reason if self._dense or reason != "request" else "periodic"
+
+def heard_because(update: Update, *, dense: bool) -> SampleReason:
+    """Why the modules of ``update`` were heard; by the clock even where the optimizer rested whose turn it was.
+
+    ``dense``: they were heard because of trouble before it.
+    """
+    reason = reason_of(update)
+    return reason if dense or reason != "request" else "periodic"
 
 
 def tallied_modules(
