@@ -1,0 +1,48 @@
+"""Numbers that a device holds back come with the others, in the order in which they were heard."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scalescope.numerics.extremes import Extremes
+from scalescope.taps.modules_heard import Entry, Heard
+from scalescope.taps.modules_sample import tallied_modules
+
+
+def on_device(amax: float, finite: int, dtype: torch.dtype = torch.float32) -> Extremes:
+    return Extremes(torch.tensor(amax, dtype=dtype), torch.tensor(finite))
+
+
+def test_numbers_of_a_device_and_of_the_host_keep_their_places() -> None:
+    large = 2**40 + 1
+    heard = Heard(
+        [
+            Entry("input", 0, 6, Extremes(0.0, torch.tensor(5))),
+            Entry("forward", 1, 4, on_device(65504.0, 4, torch.float16)),
+            Entry("forward", 0, 4, Extremes(2.0, 3)),
+            Entry("backward", 1, large, on_device(1e300, large, torch.float64)),
+            Entry("forward", 1, 4, on_device(0.5, 0, torch.bfloat16)),
+        ]
+    )
+    assert heard.ready()
+    numbers = heard.numbers()
+    assert numbers.amax.tolist() == [0.0, 65504.0, 2.0, 1e300, 0.5]
+    assert numbers.nonfinite.tolist() == [1, 0, 1, 0, 4]
+    assert heard.troubled() is True
+    indexes, columns = tallied_modules(heard.entries, numbers)
+    assert indexes.tolist() == [0, 1]
+    assert columns["forward_amax"].tolist() == [2.0, 65504.0]
+    assert columns["forward_nonfinite"].tolist() == [1.0, 4.0]
+    assert columns["forward_numel"].tolist() == [4.0, 8.0]
+    assert np.isnan(columns["grad_output_amax"][0])
+    assert columns["grad_output_numel"].tolist()[1] == large
+
+
+def test_an_input_alone_is_no_trouble() -> None:
+    assert Heard([Entry("input", 0, 2, Extremes(0.0, 1)), Entry("forward", 0, 2, Extremes(1.0, 2))]).troubled() is False
+
+
+def test_nothing_heard_has_no_rows() -> None:
+    indexes, columns = tallied_modules((), Heard(()).numbers())
+    assert indexes.size == 0
+    assert all(values.size == 0 for values in columns.values())
