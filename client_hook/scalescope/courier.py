@@ -17,6 +17,7 @@ from scalescope.collector import Collector, Source
 from scalescope.connection import TROUBLE, Connection, Peer, final_refusal
 from scalescope.notices import Notices
 from scalescope.outbox import Outbox
+from scalescope.resolving import DaemonLookupLoop
 from scalescope.retrying import retry_delay
 from scalescope.settings import Settings
 from scalescope.wire import Bye, ByeReason, Heartbeat, Hello
@@ -29,7 +30,7 @@ QUIET_S = 1.0
 # What is measured on a device becomes drainable without anybody calling us: look now and then even so.
 LOOK_S = 0.1
 
-# At the end: how long a server that never answered once is still waited for, and how often one is tried.
+# At the end: how long a server that has only ever refused is still waited for, and how often one is tried.
 NEVER_SEEN_GRACE_S = 1.0
 LAST_RETRY_S = 0.2
 
@@ -85,6 +86,7 @@ class Courier:
         self._seen = False
         self._farewell: Farewell | None = None
         self._said_goodbye = False
+        self._patience: asyncio.Timeout | None = None
         self._over = False
         self._finishing = asyncio.Event()
         self._settled = asyncio.Event()
@@ -167,6 +169,7 @@ class Courier:
                 self._settled.set()
                 return
             self._notices.trouble(trouble)
+            self._lose_patience()
             failures = 0 if connection.acknowledgements else failures + 1
             await self._pause(retry_delay(failures, self._jitter()))
 
@@ -197,10 +200,21 @@ class Courier:
         detail = farewell.detail[:_MAX_DETAIL]
         self._collector.put(Bye(sequence=0, at=self._clock(), reason=farewell.reason, detail=detail))
         self._said_goodbye = True
-        limit = farewell.timeout_s
         with suppress(TimeoutError):
-            async with asyncio.timeout(limit if self._seen else min(limit, NEVER_SEEN_GRACE_S)):
+            async with asyncio.timeout(farewell.timeout_s) as self._patience:
+                loop = asyncio.get_running_loop()
+                if self._notices.in_trouble or (isinstance(loop, DaemonLookupLoop) and loop.looking_up):
+                    self._lose_patience()
                 await self._settled.wait()
+
+    def _lose_patience(self) -> None:
+        """There is no way to the server. Where there never was one, the end is not held up for the next attempts."""
+        patience = self._patience
+        if patience is None or self._seen:
+            return
+        end, soon = patience.when(), asyncio.get_running_loop().time() + NEVER_SEEN_GRACE_S
+        if end is not None and soon < end and not patience.expired():
+            patience.reschedule(soon)
 
     def _on_change(self) -> None:
         """The server has answered."""

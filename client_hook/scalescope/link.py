@@ -75,7 +75,7 @@ class Link:
     def close(self, reason: ByeReason, detail: str, timeout_s: float = DELIVER_S) -> bool:
         """Deliver everything and say goodbye; what is not acknowledged after ``timeout_s`` goes to the spool.
 
-        A server that never answered in this process is waited for only a second, the disk two. True when
+        A server that could not be reached in this process is waited for only a second more, the disk two. True when
         everything is stored by the server; called again, the same answer.
         """
         if os.getpid() != self._pid or self._thread.ident is None:

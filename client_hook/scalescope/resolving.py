@@ -23,6 +23,11 @@ class DaemonLookupLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self._lookups: dict[object, asyncio.Future[Addresses]] = {}
 
+    @property
+    def looking_up(self) -> bool:
+        """Whether a lookup is under way."""
+        return bool(self._lookups)
+
     async def getaddrinfo(self, host: bytes | str | None, port: bytes | str | int | None, **options: int) -> Addresses:
         """As :meth:`asyncio.loop.getaddrinfo`. Whoever asks again meanwhile waits for the same answer."""
         key = (host, port, *sorted(options.items()))
