@@ -197,5 +197,17 @@ def steps(records: Sequence[wire.Record]) -> list[int]:
     ]
 
 
+def windows(records: Sequence[wire.Record]) -> dict[int, dict[str, object]]:
+    """Step -> the facts of its window."""
+    told = (
+        window.data
+        for record in records
+        if isinstance(record, wire.Steps)
+        for window in record.windows
+        for _ in range(window.count)
+    )
+    return dict(zip(steps(records), map(json.loads, told), strict=True))
+
+
 def layouts(records: Sequence[wire.Record]) -> list[wire.Layout]:
     return [record for record in records if isinstance(record, wire.Layout)]
