@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from scalescope.numerics.formats import BF16, E4M3FN, E5M2, FORMATS, FP16, FP32, FloatFormat, format_named
+from scalescope.numerics.formats import BF16, E4M3FN, E5M2, FORMATS, FP16, FP32, FloatFormat, format_named, known_format
 
 CASTS = {FP16: torch.float16, BF16: torch.bfloat16, FP32: torch.float32, E5M2: torch.float8_e5m2}
 
@@ -55,6 +55,12 @@ def test_e4m3_counts_an_overflow_before_the_cast() -> None:
 )
 def test_a_format_is_found_by_its_name_and_by_its_dtype(name: str, target: FloatFormat) -> None:
     assert format_named(name) is target
+
+
+@pytest.mark.parametrize("name", [None, "", "fp7", "float64"])
+def test_a_format_that_we_know_no_limits_of_is_none(name: str | None) -> None:
+    assert known_format(name) is None
+    assert known_format("torch.float16") is FP16
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones() -> None:

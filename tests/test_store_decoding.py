@@ -26,7 +26,7 @@ def changed(record: Record, **fields: Any) -> Record:
 
 SAY = Dictation(5)
 STEPS, SAMPLE = SAY.steps(0, 2, loss=[1.0, 2.0]), SAY.sample(0, histograms([0]))
-EVENT, BYE = SAY.event(0), SAY.bye()
+EVENT, BYE, SETUP, TALLY = SAY.event(0), SAY.bye(), SAY.setup(0), SAY.tally(0, looked=[1.0])
 
 BAD: list[tuple[Record, str]] = [
     (changed(STEPS, at=b"\0" * 8), "expected 2 finite times, got 1"),
@@ -46,6 +46,11 @@ BAD: list[tuple[Record, str]] = [
     (changed(EVENT, data="[1]"), "data: expected a JSON object, got list"),
     (changed(EVENT, data="{"), "data: "),
     (changed(EVENT, data="[" * 16_000), "data: "),
+    (changed(SETUP, data="[1]"), "data: expected a JSON object, got list"),
+    (changed(SETUP, at=math.inf), "expected seconds since the epoch, got inf"),
+    (changed(TALLY, indexes=bytes(8)), "expected 1 different indexes, got 2"),
+    (changed(TALLY, columns={"looked": bytes(7)}), "expected whole <f8 values"),
+    (changed(TALLY, columns={"looked": np.array([-1.0]).tobytes()}), "at least 0 in the column looked"),
     (changed(BYE, at=math.nan), "expected seconds since the epoch, got nan"),
 ]
 

@@ -16,6 +16,7 @@ from scalescope_server.figures.answers import draw_layer, draw_layers, draw_over
 from scalescope_server.figures.chart import Look
 from scalescope_server.figures.palette import PALETTES, PaletteName
 from scalescope_server.figures.reads import Wanted
+from scalescope_server.figures.told import draw_told
 from scalescope_server.inputs import RunHere, SpanHere
 from scalescope_server.rooms import RoomsHere
 from scalescope_server.store.curves import MAX_POINTS
@@ -50,6 +51,12 @@ async def overview(
 ) -> Response:
     """The named charts of the run (by default all), the names of all it has, and what the tiles show."""
     return json_answer(await rooms.reading.read(draw_overview, rooms.store.reader, run, wanted, chart))
+
+
+@router.get("/facts")
+async def facts(run: RunHere, rooms: RoomsHere) -> Response:
+    """What an ordinary window of the run looks like, in words, what was unusual, and the set-up."""
+    return json_answer(await rooms.reading.read(draw_told, rooms.store.reader, run))
 
 
 @router.get("/layers")

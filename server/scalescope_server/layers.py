@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypedDict, get_args
 
-from scalescope.numerics.formats import BF16, FP16, FloatFormat, format_named
+from scalescope.numerics.formats import BF16, FP16, FloatFormat, format_named, known_format
 from scalescope.numerics.measures import MeasureName
 from scalescope.wire import SampleKind, Subject
 
@@ -93,14 +93,6 @@ def module_rows(listed: Listed) -> list[LayerRow]:
     formats = {name: known_format(str(dtype)) for name, dtype in told.items()} if isinstance(told, dict) else {}
     own = {p.module: known_format(p.compute_format) for p in listed.parameters if p.compute_format}
     return [LayerRow(m.name, m.index, formats.get(m.name) or own.get(m.name)) for m in listed.modules]
-
-
-def known_format(name: str | None) -> FloatFormat | None:
-    """The format called so; None for no name, and for one that we know no limits of."""
-    try:
-        return format_named(name or "")
-    except ValueError:
-        return None
 
 
 def _narrow(stored: FloatFormat | None) -> FloatFormat:

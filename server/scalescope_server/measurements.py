@@ -14,6 +14,7 @@ from scalescope_server.measured_answers import FactsAnswer, HistogramAnswer, Lay
 from scalescope_server.openapi import answers
 from scalescope_server.rooms import Rooms, RoomsHere
 from scalescope_server.store.facts import MAX_FACTS
+from scalescope_server.store.reader import Reader
 from scalescope_server.store.records import RunId
 from scalescope_server.store.tally_buckets import MAX_PROBES
 from scalescope_server.store.views import MAX_BUCKETS
@@ -43,16 +44,14 @@ async def get_probes(
     run: RunHere, rooms: RoomsHere, span: SpanHere, cursor: Cursor = None, limit: int = 10, rank: Rank = 0
 ) -> Response:
     """What reference probes found: of each parameter what its gradient lost, and how far it is from that in fp32."""
-    names, probes, following = await rooms.reading.read(
-        rooms.store.reader.probes,
-        run,
-        start=span.start,
-        stop=span.stop,
-        cursor=cursor,
-        limit=clamped(limit, MAX_PROBES),
-        rank=rank,
-    )
-    return json_answer(ProbesAnswer([probe_line(names, probe) for probe in probes], following))
+
+    def read(reader: Reader) -> ProbesAnswer:
+        names, probes, following = reader.probes(
+            run, start=span.start, stop=span.stop, cursor=cursor, limit=clamped(limit, MAX_PROBES), rank=rank
+        )
+        return ProbesAnswer([probe_line(names, probe) for probe in probes], following)
+
+    return json_answer(await rooms.reading.read(read, rooms.store.reader))
 
 
 @router.get("/{run}/layers", responses=answers(LayersAnswer, "One measure, parameters by buckets of steps."))

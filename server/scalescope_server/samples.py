@@ -5,9 +5,10 @@ Pure, on arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -114,8 +115,7 @@ def _answer(
 
 
 def _by_step(buckets: Sequence[Bucket]) -> list[list[Bucket]]:
-    step: Callable[[Bucket], int] = lambda bucket: bucket.step  # noqa: E731
-    return [list(group) for _, group in groupby(buckets, key=step)]
+    return [list(group) for _, group in groupby(buckets, key=attrgetter("step"))]
 
 
 def _most(counts: Sequence[NDArray[np.int64]]) -> int:

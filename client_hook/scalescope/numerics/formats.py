@@ -72,3 +72,11 @@ def format_named(name: str) -> FloatFormat:
     if found is None:
         raise ValueError(f"expected a float format, one of {', '.join(FORMATS)}, got {name!r}")
     return found
+
+
+def known_format(name: str | None) -> FloatFormat | None:
+    """The same; None for no name, and for one that we know no limits of."""
+    try:
+        return format_named(name or "")
+    except ValueError:
+        return None

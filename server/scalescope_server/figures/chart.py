@@ -31,6 +31,8 @@ _FEW_OCTAVES = 3.0
 _TICK_STEPS = (1, 2, 4, 5, 8, 10, 16, 20, 32, 64)
 # Beyond it, 2.0**x is no float.
 _LARGEST_EXPONENT = 1023.0
+# Larger numbers are read as powers: of two where they are such, from 2^12 on, else of ten.
+_LARGEST_COUNT, _LARGEST_SPELLED = 1e9, 12
 _EPS = sys.float_info.epsilon
 # Where a share is nothing throughout, an axis of fractions of a percent would look like a measurement.
 _LEAST_SHARE, _TOP_OF_NOTHING = 1e-4, 0.01
@@ -197,6 +199,16 @@ def grain(bucket: int, what: str = "last value, the band spans min to max", *, o
 def numbers(values: Iterable[float] | NDArray[np.float64], digits: int = 6) -> list[float | None]:
     """Values for JSON: six significant digits are more than a pixel shows; NaN and infinity are gaps."""
     return [float(f"{v:.{digits}g}") if math.isfinite(v) else None for v in map(float, values)]
+
+
+def amount(value: object) -> str:
+    """A number in a sentence: "0.25", "1,000", "2^18" for a large power of two; anything else as it stands."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return str(value)
+    mantissa, exponent = math.frexp(value)
+    if mantissa == 0.5 and exponent > _LARGEST_SPELLED:
+        return f"2^{exponent - 1}"
+    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < _LARGEST_COUNT else f"{value:.3g}"
 
 
 def bounds(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float] | None:

@@ -75,13 +75,26 @@ PLANS: tuple[Plan, ...] = (
         sampled=True,
     ),
     Plan("step_ms", "Time per update", (Line("step_ms", "ms", "ink"),), unit=" ms"),
+    Plan(
+        "clip_coefficient",
+        "What the norm clip left of the gradient",
+        (Line("clip_coefficient", "multiplied by", "ink"),),
+        "log2",
+    ),
+    Plan(
+        "update_ratio",
+        "Update ratio: norm of the update over norm of the weights",
+        (Line("update_ratio", "ratio", "ink"),),
+        "log2",
+        sampled=True,
+    ),
 )
 SKIP_RATE = "skip_rate"
 
 _KEY_MARKS: dict[str, Literal["line", "dash", "dot"]] = {"solid": "line", "dash": "dash", "dot": "dot"}
 
 # Told elsewhere: by the scale's chart, the tiles and the clocks.
-_TOLD = {"scale", "skipped", "applied", "attempted", "growth_tracker", "tokens", "amax", "update_ratio"}
+_TOLD = {"scale", "skipped", "applied", "attempted", "growth_tracker", "tokens", "amax", "scheduler_steps"}
 
 
 def plans_for(names: Sequence[str]) -> list[Plan]:

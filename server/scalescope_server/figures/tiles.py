@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from scalescope_server.store.reader import Reader
 
 
+_RECENTLY = ("step_ms", "tokens", "scheduler_steps")
+
+
 class Headroom(Struct, frozen=True):
     """How far the scale may move, in octaves (negative: it is too far already).
 
@@ -26,20 +29,24 @@ class Headroom(Struct, frozen=True):
 
 
 class Tiles(Struct, frozen=True, kw_only=True):
-    """Headline numbers of the last updates; None where nothing says. ``tokens`` is the sum over the whole run."""
+    """Headline numbers of the last updates; None where nothing says. ``tokens`` is the sum over the whole run.
+
+    ``scheduler_steps``: how often the scheduler has stepped.
+    """
 
     overflow: Headroom | None = None
     flush: Headroom | None = None
     step_ms: float | None = None
     tokens_per_s: float | None = None
     tokens: float | None = None
+    scheduler_steps: int | None = None
 
 
 def tiles(reader: Reader, run: RunId, wanted: Wanted, detail: RunDetail) -> Tiles:
     last = detail.summary.last_step
     if last is None:
         return Tiles()
-    _, recent = reader.series(run, ["step_ms", "tokens"], start=max(last + 1 - RECENT, 0), points=RECENT)
+    _, recent = reader.series(run, _RECENTLY, start=max(last + 1 - RECENT, 0), points=RECENT)
     _, whole = reader.series(run, ["tokens"], points=16)
     milliseconds, updates = float(recent["step_ms"].sum.sum()), int(recent["step_ms"].n.sum())
     tokens = float(recent["tokens"].sum.sum())
@@ -50,6 +57,7 @@ def tiles(reader: Reader, run: RunId, wanted: Wanted, detail: RunDetail) -> Tile
         step_ms=milliseconds / updates if updates else None,
         tokens_per_s=tokens / milliseconds * 1e3 if milliseconds and tokens else None,
         tokens=float(whole["tokens"].sum.sum()) if len(whole["tokens"].step) else None,
+        scheduler_steps=int(steps[-1]) if len(steps := recent["scheduler_steps"].max) else None,
     )
 
 

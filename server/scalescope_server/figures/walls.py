@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import MIN_EXPONENT, Histograms
-from scalescope.numerics.formats import FP16, FloatFormat, format_named
+from scalescope.numerics.formats import FP16, FloatFormat, known_format
 from scalescope.numerics.measures import Part
 
 from scalescope_server.store.records import ParameterRow, SampleBucket
@@ -43,10 +43,7 @@ class Walls:
 
 def compute_format(row: ParameterRow) -> FloatFormat | None:
     """The format a parameter's gradient is computed in; None until it is known, and for one we know no limits of."""
-    try:
-        return format_named(row.compute_format or "")
-    except ValueError:
-        return None
+    return known_format(row.compute_format)
 
 
 def octaves(scale: float | None) -> float | None:

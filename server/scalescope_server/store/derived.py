@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import Histograms, flushed, subnormal
-from scalescope.numerics.formats import BF16, E4M3FN, E5M2, FP16, FP32, FloatFormat, format_named
+from scalescope.numerics.formats import BF16, E4M3FN, E5M2, FP16, FP32, FloatFormat, known_format
 
 DERIVED = ("zero_share", "subnormal_share", "flush_share", "amax", "grad_norm")
 
@@ -22,12 +22,7 @@ _FORMATS: tuple[FloatFormat | None, ...] = (None, FP16, BF16, FP32, E4M3FN, E5M2
 
 def format_code(name: str | None) -> int:
     """The code under which a compute format is stored; 0 for none, or one that we know no limits of."""
-    if name is None:
-        return 0
-    try:
-        return _FORMATS.index(format_named(name))
-    except ValueError:
-        return 0
+    return _FORMATS.index(known_format(name))
 
 
 def derive(table: Histograms, formats: NDArray[np.uint8], scale: float | None) -> dict[str, float]:
