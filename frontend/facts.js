@@ -1,5 +1,5 @@
 /**
- * What is known of a run beside its charts: the three clocks, the ledger of deliveries, the settings.
+ * What is known of a run beside its charts: the ledger of deliveries, the settings.
  *
  * @typedef {object} LedgerRow
  * @property {string} segment
@@ -79,37 +79,6 @@ export function crashText({ state, segments, attempted }) {
   if (state !== "crashed" || last?.end !== "crashed") return "";
   const at = last.ended_at === null ? "" : ` at ${clock(last.ended_at)}`;
   return `The trainer crashed${at}, after ${count(attempted)} updates${last.detail ? `: ${last.detail}` : "."}`;
-}
-
-/**
- * The three clocks of a training: what the data, the loop and the optimizer each have counted.
- * @param {HTMLElement} parent
- * @param {{attempted: number, applied: number, skipped: number}} run
- * @param {number | null} tokens
- */
-export function showClocks(parent, { attempted, applied, skipped }, tokens) {
-  const agreed = attempted ? "All clocks agree: each attempted update was applied." : "No update yet.";
-  const lost = skipped
-    ? `${count(skipped)} updates saw their data and changed nothing: a schedule that counts attempts is ${count(skipped)} ahead of the weights.`
-    : agreed;
-  fill(
-    parent,
-    element("h2", {}, "Three clocks"),
-    element("p", { class: "grain" }, "what the data, the loop and the optimizer have counted"),
-    element(
-      "dl",
-      { class: "clocks" },
-      element(
-        "div",
-        {},
-        element("dt", {}, "tokens"),
-        element("dd", {}, tokens === null ? "not logged" : short(tokens)),
-      ),
-      element("div", {}, element("dt", {}, "attempted"), element("dd", {}, count(attempted))),
-      element("div", {}, element("dt", {}, "applied"), element("dd", {}, count(applied))),
-    ),
-    element("p", { class: "note" }, lost),
-  );
 }
 
 /**

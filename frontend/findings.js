@@ -86,12 +86,12 @@ function span(finding) {
 }
 
 /**
- * With some room on both sides, so that the finding is seen in its place.
+ * With some room on both sides, so that what is shown is seen in its place.
  * @param {number} from
  * @param {number} to
  * @returns {[number, number]}
  */
-function around(from, to) {
+export function around(from, to) {
   const room = Math.max(Math.round((to - from) * 0.1), 5);
   return [Math.max(from - room, 0), to + room + 1];
 }

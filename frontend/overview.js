@@ -1,12 +1,15 @@
 /** The overview of a run: findings, tiles, the scale between its walls, and all other charts on one time axis. */
 
 import { ChartCard } from "./cards.js";
+import { showClocks } from "./clocks.js";
 import { byId, element, fill, setText } from "./elements.js";
-import { aboutText, crashText, showClocks, showLedger, showSettings } from "./facts.js";
+import { aboutText, crashText, showLedger, showSettings } from "./facts.js";
 import { fetchJson, runPath } from "./fetching.js";
 import { findingCard, ranked } from "./findings.js";
 import { RunPage } from "./runpage.js";
+import { showMemory } from "./setup.js";
 import { Tiles } from "./tiles.js";
+import { showUnusual, showWindows } from "./windows.js";
 
 /** @typedef {import("./plotly.d.ts").Chart} Chart */
 
@@ -27,12 +30,16 @@ let allDrawn = { view: "", at: Number.NEGATIVE_INFINITY, waiting: false };
 const clocks = element("article", { class: "card" });
 const ledger = element("article", { class: "card" });
 const settings = element("article", { class: "card wide" });
-byId("facts").append(clocks, ledger, settings);
+const windows = element("article", { class: "card" });
+const memory = element("article", { class: "card" });
+byId("facts").append(windows, clocks, memory, ledger, settings);
 
 /** @type {import("./facts.js").Run | null} */
 let run = null;
-/** @type {number | null} */
-let tokens = null;
+/** @type {import("./tiles.js").Headline | null} */
+let headline = null;
+/** @type {import("./windows.js").Told | null} */
+let told = null;
 /** @type {import("./live.js").News | null} */
 let latest = null;
 let findingsShown = "";
@@ -43,12 +50,13 @@ const page = new RunPage({
   onNews: (news) => {
     latest = news;
     tiles.showRun(news);
-    showClocks(clocks, news, tokens);
+    showCounts();
     void loadFindings(JSON.stringify([news.findings, news.worst]));
     if (run && run.state !== news.state) void loadRun();
   },
   onBeat: () => {
     void loadRun();
+    void loadTold();
     void loadFindings(findingsShown);
   },
   onRange: (range) => {
@@ -57,6 +65,7 @@ const page = new RunPage({
 });
 page.start();
 void loadRun();
+void loadTold();
 void loadFindings("");
 
 async function load() {
@@ -76,8 +85,8 @@ async function load() {
       if (all) allDrawn = { ...allDrawn, view, at: performance.now() };
       else askForAll(view);
       tiles.showHeadline(answer.tiles);
-      tokens = answer.tiles.tokens;
-      if (run) showClocks(clocks, latest ?? run, tokens);
+      headline = answer.tiles;
+      showCounts();
     },
   };
 }
@@ -136,9 +145,31 @@ async function loadRun() {
   setText(byId("crash"), crash);
   tiles.showRun(latest ?? run);
   tiles.showLedger(run.ledger);
-  showClocks(clocks, latest ?? run, tokens);
+  showCounts();
   showLedger(ledger, run);
   if (!settings.querySelector("details[open]")) showSettings(settings, run);
+}
+
+/** Facts change seldom: they are asked for with every beat. */
+async function loadTold() {
+  const found = await fetchJson(runPath(page.run, "/figures/facts")).catch(() => null);
+  if (!found || page.held || JSON.stringify(found) === JSON.stringify(told)) return;
+  told = /** @type {import("./windows.js").Told} */ (found);
+  showUnusual(byId("unusual"), told.unusual, (range) => page.zoom(range));
+  showWindows(windows, told);
+  showMemory(memory, told.setup);
+  showCounts();
+}
+
+function showCounts() {
+  const counts = latest ?? run;
+  if (!counts) return;
+  showClocks(clocks, counts, {
+    tokens: headline?.tokens ?? null,
+    microBatches: told?.micro_batches ?? null,
+    steps: headline?.scheduler_steps ?? null,
+    scheduler: told?.scheduler ?? null,
+  });
 }
 
 /**

@@ -12,6 +12,7 @@
  * @property {number | null} step_ms
  * @property {number | null} tokens_per_s
  * @property {number | null} tokens
+ * @property {number | null} scheduler_steps
  */
 
 import { element, setRaised, setText } from "./elements.js";
