@@ -149,12 +149,14 @@ def watching(
     scaler: torch.amp.GradScaler | None = None,
     *,
     every: int = 10,
+    scheduler: object = None,
 ) -> Iterator[Watched]:
     recorder, edge = Recorder(), Edge()
     training = Training(
         [models] if isinstance(models, nn.Module) else models,
         [optimizers] if isinstance(optimizers, torch.optim.Optimizer) else optimizers,
         scaler,
+        scheduler,
     )
     tap = TrainingTap(training, recorder, edge, every=every, clock=time.time)
     try:

@@ -54,7 +54,7 @@ def test_without_a_scaler_nothing_is_said_of_scales() -> None:
     with watching(course.model, course.optimizer) as watched:
         course.run(3)
         told = windows(watched.end())
-    assert told == dict.fromkeys(range(3), {"micro_batches": 1, "zero_grad": True})
+    assert told == {step: {"micro_batches": 1, "zero_grad": True} for step in range(3)}
 
 
 def test_windows_of_unequal_length_each_have_their_own_count() -> None:

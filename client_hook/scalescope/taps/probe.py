@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import time
 import weakref
@@ -17,8 +18,9 @@ from scalescope.taps.edge import Edge
 from scalescope.taps.loop import Loop, Recording
 from scalescope.taps.parameters import Parameters
 from scalescope.taps.probe_compare import compare
-from scalescope.taps.probe_precision import Precision, ProbeError, fp32, precision_of
-from scalescope.taps.probe_ranks import apart, refuse_sharded
+from scalescope.taps.probe_draws import Draws, check_alike, check_none
+from scalescope.taps.probe_precision import Precision, ProbeError, eager_alone, fp32, precision_of
+from scalescope.taps.probe_ranks import alone, apart, refuse_sharded
 from scalescope.taps.probe_reference import Checking, Widening
 from scalescope.taps.probe_result import ProbeResult, differences, record_of, refusal_of, together
 from scalescope.taps.probe_run import LossFunction, Outcome, run
@@ -104,10 +106,12 @@ class ProbeTap:
         scaler = None if self._scaler is None else self._scaler()
         # The wait for the device that this may be is one of many here.
         scale = None if scaler is None else float(scaler.get_scale())
+        draws = Draws()
         with modules_kept(models), apart():
             # The reference first: what it refuses has not been run in the other precision.
-            reference = self._reference(loss_fn, models)
-            own = self._own(loss_fn, models, precision, 1.0 if scale is None else scale)
+            with draws:
+                reference = self._reference(loss_fn, models)
+            own = self._own(loss_fn, models, precision, 1.0 if scale is None else scale, draws)
         return Both(own, reference, scale, precision)
 
     def _precision(self, models: Sequence[nn.Module], dtype: torch.dtype | None) -> Precision:
@@ -119,13 +123,23 @@ class ProbeTap:
     def _reference(self, loss_fn: LossFunction, models: Sequence[nn.Module]) -> Outcome:
         stand_ins = StandIns(models, wide=True)
         devices = stand_ins.devices
-        with draws_kept(devices), fp32({device.type for device in devices}), Widening(), Checking():
+        with draws_kept(devices), fp32({device.type for device in devices}), alone(), Widening(), Checking():
             return run(loss_fn, stand_ins, self._parameters, scale=1.0, forward=contextlib.nullcontext)
 
-    def _own(self, loss_fn: LossFunction, models: Sequence[nn.Module], precision: Precision, scale: float) -> Outcome:
+    def _own(
+        self, loss_fn: LossFunction, models: Sequence[nn.Module], precision: Precision, scale: float, expected: Draws
+    ) -> Outcome:
+        """As the training runs it. A compiled graph is left alone: a mode would keep it from being one for good."""
         stand_ins = StandIns(models, wide=False)
         with draws_kept(stand_ins.devices):
-            return run(loss_fn, stand_ins, self._parameters, scale=scale, forward=precision.entered)
+            work = functools.partial(run, loss_fn, stand_ins, self._parameters, scale=scale, forward=precision.entered)
+            if self._parameters.compiled:
+                check_none(expected)
+                return work()
+            with eager_alone(), Draws() as drawn:
+                outcome = work()
+            check_alike(expected, drawn)
+            return outcome
 
     def _updates(self, both: Both, *, overflowed: bool) -> tuple[dict[str, dict[str, float]], str]:
         """By name; or none, and why: an optimizer may want more for a step than gradients, or keep more."""

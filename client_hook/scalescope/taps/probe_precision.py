@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,11 +49,25 @@ def fp32(devices: Collection[str]) -> Iterator[None]:
     """fp32 as IEEE 754 has it on ``devices``: no autocast, no TF32, and no compiled graph, whose inside is unseen."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_full_precision())
-        # Not in torch before 2.6; there, what a graph computes in is not seen.
-        if hasattr(torch.compiler, "set_stance"):
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(eager_alone())
         for device in {"cpu", *devices}:
             stack.enter_context(torch.autocast(device, enabled=False))
+        yield
+
+
+@contextlib.contextmanager
+def eager_alone() -> Iterator[None]:
+    """Nothing is compiled, nor runs as it was compiled. Under a mode torch would give a function up for good.
+
+    Raises:
+        ProbeError: where this torch (before 2.6) cannot, and something may be compiled.
+    """
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    if not hasattr(torch.compiler, "set_stance"):
+        raise ProbeError("beside torch.compile a probe takes torch 2.6 or newer")
+    with torch.compiler.set_stance("force_eager"):
         yield
 
 

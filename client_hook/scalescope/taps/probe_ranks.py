@@ -34,18 +34,26 @@ def refuse_sharded(models: Sequence[nn.Module]) -> None:
 
 @contextlib.contextmanager
 def apart() -> Iterator[None]:
-    """Nothing is sent here: data-parallel modules call what they wrap, other collectives raise :class:`ProbeError`."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+    """Data-parallel modules do no more here than to call what they wrap."""
+    if not _among_ranks():
         yield
         return
     forward = DistributedDataParallel.forward
     # Its own one also settles once, with the other ranks, in which buckets it sends.
     setattr(DistributedDataParallel, _FORWARD, _inside)
     try:
-        with _Alone():
-            yield
+        yield
     finally:
         setattr(DistributedDataParallel, _FORWARD, forward)
+
+
+def alone() -> contextlib.AbstractContextManager[object]:
+    """A collective raises :class:`ProbeError` here, before it begins."""
+    return _Alone() if _among_ranks() else contextlib.nullcontext()
+
+
+def _among_ranks() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def _inside(wrapper: Given, *inputs: Given, **named: Given) -> Given:

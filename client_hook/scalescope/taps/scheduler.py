@@ -37,8 +37,10 @@ class _Depth(threading.local):
 _DEPTH = _Depth()
 # Weak, since a training that is forgotten without an end must not be kept by a table of ours.
 _EARS: weakref.WeakSet[Ear] = weakref.WeakSet()
-# Class -> its own step and ours.
-_REPLACED: dict[type, tuple[Step, Step]] = {}
+# Class and name -> its own method and ours.
+_REPLACED: dict[tuple[type, str], tuple[Step, Step]] = {}
+# What torch makes a scheduler's first step with, which sets the rate to begin with.
+_FIRST = "_initial_step"
 
 
 def listen(ear: Ear, scheduler: object = None) -> None:
@@ -48,12 +50,9 @@ def listen(ear: Ear, scheduler: object = None) -> None:
         scheduler: one that may be of any class with a ``step``.
     """
     _EARS.add(ear)
+    _replace(LRScheduler, _FIRST, _unheard)
     for kind in (*_family(LRScheduler), *type(scheduler).__mro__):
-        own = vars(kind).get("step")
-        if callable(own) and kind not in _REPLACED:
-            ours = _heard(own)
-            setattr(kind, "step", ours)  # noqa: B010 - a class of any kind
-            _REPLACED[kind] = (own, ours)
+        _replace(kind, "step", _heard)
 
 
 def ignore(ear: Ear) -> None:
@@ -61,11 +60,19 @@ def ignore(ear: Ear) -> None:
     _EARS.discard(ear)
     if _EARS:
         return
-    for kind, (own, ours) in _REPLACED.items():
+    for (kind, name), (own, ours) in _REPLACED.items():
         # A replacement that somebody put over ours stays: ours then only passes on.
-        if vars(kind).get("step") is ours:
-            setattr(kind, "step", own)  # noqa: B010 - as above
+        if vars(kind).get(name) is ours:
+            setattr(kind, name, own)
     _REPLACED.clear()
+
+
+def _replace(kind: type, name: str, replacing: Callable[[Step], Step]) -> None:
+    own = vars(kind).get(name)
+    if callable(own) and (kind, name) not in _REPLACED:
+        ours = replacing(own)
+        setattr(kind, name, ours)
+        _REPLACED[kind, name] = (own, ours)
 
 
 def _family(kind: type) -> Iterator[type]:
@@ -75,17 +82,29 @@ def _family(kind: type) -> Iterator[type]:
         yield from _family(child)
 
 
+def _unheard(own: Step) -> Step:
+    @functools.wraps(own)
+    def first(self: object, *args: object, **kwargs: object) -> object:
+        return own(self, *args, **kwargs) if _DEPTH.inside else _inside(own, self, *args, **kwargs)
+
+    return first
+
+
+def _inside(own: Step, *args: object, **kwargs: object) -> object:
+    """What ``own`` answers, during which no step is told."""
+    _DEPTH.inside = True
+    try:
+        return own(*args, **kwargs)
+    finally:
+        _DEPTH.inside = False
+
+
 def _heard(own: Step) -> Step:
     @functools.wraps(own)
     def step(self: object, *args: object, **kwargs: object) -> object:
-        # The first one, inside its making, sets the rate to begin with.
-        if _DEPTH.inside or getattr(self, "_step_count", 1) == 0:
+        if _DEPTH.inside:
             return own(self, *args, **kwargs)
-        _DEPTH.inside = True
-        try:
-            result = own(self, *args, **kwargs)
-        finally:
-            _DEPTH.inside = False
+        result = _inside(own, self, *args, **kwargs)
         for ear in list(_EARS):
             ear.edge.call(ear.scheduled, self)
         return result

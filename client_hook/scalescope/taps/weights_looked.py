@@ -16,7 +16,7 @@ from scalescope.taps.gradients import local
 
 # Elements looked at in one update, of all parameters together, about: what is copied before a step is 8 bytes each
 # at most for the weights, and as much for the gradients and for each tensor of optimizer state.
-MOST = 1 << 19
+MOST = 1 << 18
 # Parameters up to this size are looked at whole, unless there are so many that they alone would be too much.
 _SMALL = 4096
 # A cache line of fp32: what is read of memory is used.

@@ -31,8 +31,8 @@ def told_of(windows: Mapping[str, Window]) -> Told:
     told: Told = dict(common)
     if parts:
         told["micro_batches"] = {name: part["micro_batches"] for name, part in parts.items()}
-    rest = {name: _rest(part, told) for name, part in parts.items()}
-    return told | ({"of": rest} if any(rest.values()) else {})
+    rest = {name: own for name, part in parts.items() if (own := _rest(part, told))}
+    return told | ({"of": rest} if rest else {})
 
 
 def plain(value: float) -> float | str:
