@@ -67,7 +67,7 @@ class Scope:
         """
 
     def probe(
-        self, loss_fn: LossFunction, /, *, compare_update: bool = False, dtype: torch.dtype | None = None
+        self, loss_fn: LossFunction, *, compare_update: bool = False, dtype: torch.dtype | None = None
     ) -> ProbeResult | None:
         """What the training's precision loses of one micro-batch: its gradients beside those of an fp32 backward.
 
@@ -136,7 +136,7 @@ class LiveScope(Scope):
             self._tap.log(values)
 
     def probe(
-        self, loss_fn: LossFunction, /, *, compare_update: bool = False, dtype: torch.dtype | None = None
+        self, loss_fn: LossFunction, *, compare_update: bool = False, dtype: torch.dtype | None = None
     ) -> ProbeResult | None:
         tap = self._tap
         return None if tap is None else tap.probe(loss_fn, compare_update=compare_update, dtype=dtype)
