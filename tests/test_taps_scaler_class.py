@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import pickle
 import subprocess
 import sys
+import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 import torch
+from scalescope.recorder import Recorder
+from scalescope.taps.edge import Edge
 from scalescope.taps.scaler import own_class
+from scalescope.taps.training import Training, TrainingTap
 from torch import nn
 
 from tests.small_training import Course, steps, watching
@@ -124,3 +130,16 @@ def test_a_scaler_of_any_signature_and_without_a_hash_is_heard() -> None:
         assert scaler.update(floor=16.0) == 16.0
         assert steps(watched.end()) == [0, 1]
     assert type(scaler) is Own
+
+
+def test_what_listens_to_a_scaler_does_not_keep_it() -> None:
+    course, recorder, edge = Course(), Recorder(), Edge()
+    scaler = torch.amp.GradScaler("cpu")
+    training = Training([course.model], [course.optimizer], scaler)
+    tap = TrainingTap(training, recorder, edge, every=10, clock=time.time)
+    gone = weakref.ref(scaler)
+    del scaler, training
+    gc.collect()
+    assert gone() is None
+    tap.remove()
+    assert edge.errors == 0
