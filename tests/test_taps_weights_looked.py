@@ -23,6 +23,12 @@ def test_what_is_looked_at_is_bounded_whatever_the_sizes(sizes: list[int]) -> No
     assert all(look.looked for look in chosen)
 
 
+def test_something_is_looked_at_of_every_size() -> None:
+    chosen = looks([torch.empty(size, device="meta") for size in range(1, 3000)], most=100)
+    assert all(0 < look.looked <= look.numel for look in chosen)
+    assert all(math.gcd(look.period, look.numel) == 1 for look in chosen if look.period)
+
+
 def test_large_parameters_are_looked_at_in_equal_parts_and_small_ones_whole() -> None:
     one, other, bias = looks([torch.empty(size, device="meta") for size in (10**6, 3 * 10**6, 512)], most=10**5)
     assert other.looked == pytest.approx(3 * one.looked, rel=0.01)

@@ -5,11 +5,12 @@ ratios and norms are made when they are read.
 
 Of a parameter, at an update (``numerics.md`` section 4):
 
-- ``update_squares``, ``weight_squares``: of d = after - before and of the weights before, summed.
-- ``looked``: elements that the counts below rest on: all of them, or a strided sample.
+- ``looked``: elements that the others rest on: all of them, or runs of 16 at equal distances.
+- ``update_squares``, ``weight_squares``: of d = after - before and of the weights before, summed; where not all were
+  looked at, the sum over those times numel / looked.
 - ``with_gradient``, ``unchanged``: elements with a non-zero gradient, and those of them that did not change.
-- ``intended``: elements whose intended fp32 update d* is not zero; ``absorbed_fp16``, ``absorbed_bf16``: those
-  of them that a weight in that format would not have felt.
+- ``intended``: elements whose intended update d* is finite and not zero (d itself in fp32 and float64, else
+  recomputed); ``absorbed_fp16``, ``absorbed_bf16``: those of them that a weight in that format would not have felt.
 
 Of a module, in the sampled micro-batch: ``forward_*`` over its outputs, ``grad_output_*`` over the gradients of
 its outputs, as they stood, scaled: ``amax`` of the finite values, ``nonfinite`` and ``numel``.

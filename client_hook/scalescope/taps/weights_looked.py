@@ -14,8 +14,8 @@ import torch
 
 from scalescope.taps.gradients import local
 
-# Elements looked at in one update, of all parameters together, about: what is copied before a step is 8 bytes each
-# at most for the weights, and as much for the gradients and for each tensor of optimizer state.
+# Elements looked at in one update, of all parameters together, about. Copied before a step: their weights and
+# gradients, and in half precision their optimizer state, at most 10 MB.
 MOST = 1 << 18
 # Parameters up to this size are looked at whole, unless there are so many that they alone would be too much.
 _SMALL = 4096
@@ -54,7 +54,7 @@ def looks(shards: Sequence[torch.Tensor], *, most: int = MOST) -> list[Look]:
 
     The large ones are looked at in equal parts, so that sums over parameters weigh them by their size.
     """
-    small = max(min(_SMALL, most // max(len(shards), 1)), _RUN)
+    small = max(min(_SMALL, most // max(len(shards), 1)), 2 * _RUN)
     sizes = [shard.numel() for shard in shards]
     if sum(sizes) <= most:
         small = most
