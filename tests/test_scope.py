@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import scalescope
 import torch
 from scalescope.scope import Scope
 from scalescope.watching import watch
-from scalescope.wire import Bye, Layout
+from scalescope.wire import Bye, Layout, Probe
 
 from tests.small_server import Shelf, SmallServer, farewell, free_port
 from tests.small_training import Course, bf16, columns, events, samples, steps
@@ -110,3 +111,20 @@ def test_a_value_may_have_any_name(server: SmallServer, shelf: Shelf) -> None:
         scope.log(self=1.0)
         Scope().log(self=1.0)
     assert columns(shelf.records)["self"] == {0: 1.0}
+
+
+def test_a_probe_is_answered_and_arrives(server: SmallServer, shelf: Shelf) -> None:
+    course = Course(precision=bf16)
+
+    def loss() -> torch.Tensor:
+        value: torch.Tensor = course.model(course.batches[0]).float().square().mean()
+        return value
+
+    with watch(course.model, course.optimizer, url=server.url) as scope:
+        course.run(1)
+        result = scope.probe(loss)
+        assert result is not None
+    assert scope.probe(loss) is None
+    assert Scope().probe(loss) is None
+    (probe,) = (record for record in shelf.records if isinstance(record, Probe))
+    assert (probe.step, json.loads(probe.data)["loss"]) == (1, result.loss)

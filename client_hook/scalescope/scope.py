@@ -72,8 +72,8 @@ class Scope:
         """What the training's precision loses of one micro-batch: its gradients beside those of an fp32 backward.
 
         ``loss_fn`` is called in both, one after the other, and gives the loss of one micro-batch, not scaled, as the
-        loop computes it inside of autocast. Afterwards the training is bit for bit as before. This takes about
-        three times as long as a micro-batch and waits for the device: for now and then, not for each update.
+        loop computes it inside of autocast. Afterwards the training is bit for bit as before. This takes several
+        times as long as a micro-batch and waits for the device: for now and then, not for each update.
 
         Args:
             loss_fn: gives a tensor of one element, from the watched model; enters no autocast by itself.
