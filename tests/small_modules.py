@@ -12,6 +12,8 @@ from scalescope import wire
 from scalescope.rows import tallied
 from torch import nn
 
+from tests.small_training import watching
+
 COLUMNS = ("amax", "nonfinite", "numel")
 
 Numbers = dict[str, float]
@@ -40,6 +42,35 @@ def reasons(records: Sequence[wire.Record]) -> dict[int, str]:
         for record in records
         if isinstance(record, wire.Tally) and record.subject == "module"
     }
+
+
+def trained(
+    model: nn.Module, loss: Callable[[], torch.Tensor], *, updates: int = 1, every: int = 1
+) -> list[wire.Record]:
+    """What is told of a few updates of ``model``, in which no tap failed."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watching(model, optimizer, every=every) as watched:
+        for _ in range(updates):
+            optimizer.zero_grad()
+            loss().backward()
+            optimizer.step()
+        return watched.end()
+
+
+def no_hooks(model: nn.Module) -> bool:
+    return not any(
+        getattr(module, kind)
+        for module in model.modules()
+        for kind in (
+            "_forward_hooks",
+            "_forward_hooks_with_kwargs",
+            "_forward_hooks_always_called",
+            "_forward_pre_hooks",
+            "_forward_pre_hooks_with_kwargs",
+            "_backward_hooks",
+            "_backward_pre_hooks",
+        )
+    )
 
 
 @dataclass

@@ -58,10 +58,3 @@ def test_formats_that_nothing_computes_in_are_widened(dtype: torch.dtype) -> Non
 
 def test_minus_infinity_is_below_infinity_and_nan_is_not() -> None:
     assert below_infinity(torch.tensor([math.nan, math.inf, -math.inf, 1.0])) == 2
-
-
-def test_values_that_need_gradients_are_looked_at_outside_of_their_graph() -> None:
-    tensor = torch.ones(3, requires_grad=True)
-    found = module._on_device(tensor.detach())
-    assert not torch.as_tensor(found.amax).requires_grad
-    assert extremes(tensor) == Extremes(1.0, 3)

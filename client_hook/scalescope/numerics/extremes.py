@@ -23,18 +23,16 @@ class Extremes(NamedTuple):
     finite: int | torch.Tensor
 
 
-@torch.no_grad()
 def extremes(values: torch.Tensor) -> Extremes:
-    """Of strided ``values`` of any shape and floating dtype. Not one of them is changed."""
+    """Of ``values``, detached and strided, of any shape and floating dtype. Not one of them is changed."""
     if not values.numel():
         return Extremes(0.0, 0)
     native = values if values.dtype in _NATIVE else values.float()
     return _on_host(native) if native.is_cpu else _on_device(native)
 
 
-@torch.no_grad()
 def below_infinity(values: torch.Tensor) -> int | torch.Tensor:
-    """How many of ``values`` are neither NaN nor +inf. What only masks has -inf where it is meant to."""
+    """How many of ``values``, detached, are neither NaN nor +inf. -inf is what masks are made of."""
     count = torch.count_nonzero(values < torch.inf)
     return int(count) if values.is_cpu else count
 
