@@ -48,7 +48,7 @@ def test_the_intended_update_is_what_a_float64_step_does(rule: str, form: str) -
     (look,) = looks([parameter])
     for _ in range(4):
         parameter.grad = torch.randn_like(parameter)
-        intended = intention(optimizer, optimizer.param_groups[0], parameter, look)
+        intended = intention(optimizer, optimizer.param_groups[0], [(parameter, look)])
         assert intended is not None
         before, gradient = parameter.detach().clone(), parameter.grad.clone()
         optimizer.step()
@@ -62,7 +62,7 @@ def test_the_state_is_that_before_the_step() -> None:
     (look,) = looks([parameter])
     parameter.grad = torch.ones(3)
     optimizer.step()
-    intended = intention(optimizer, optimizer.param_groups[0], parameter, look)
+    intended = intention(optimizer, optimizer.param_groups[0], [(parameter, look)])
     assert intended is not None
     first = intended.of(torch.ones(3).double(), torch.ones(3).double())
     optimizer.step()
@@ -78,7 +78,7 @@ def test_a_subclass_may_follow_a_rule_of_its_own() -> None:
     parameter = torch.nn.Parameter(torch.ones(3))
     optimizer = Halfway([parameter], lr=0.1)
     (look,) = looks([parameter])
-    assert intention(optimizer, optimizer.param_groups[0], parameter, look) is None
+    assert intention(optimizer, optimizer.param_groups[0], [(parameter, look)]) is None
     assert not leaves_gradients(optimizer)
 
 
@@ -86,7 +86,7 @@ def test_asking_makes_no_state() -> None:
     parameter = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.Adam([parameter], lr=0.1)
     (look,) = looks([parameter])
-    intention(optimizer, optimizer.param_groups[0], parameter, look)
+    intention(optimizer, optimizer.param_groups[0], [(parameter, look)])
     assert not optimizer.state
 
 

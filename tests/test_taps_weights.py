@@ -145,7 +145,7 @@ def test_an_observed_difference_reads_nothing_where_most_updates_are_absorbed() 
     model = nn.Linear(256, 64, bias=False, dtype=torch.bfloat16)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     with watching(model, optimizer, every=1) as watched:
-        model(torch.randn(32, 256, dtype=torch.bfloat16)).square().mean().mul(16).backward()
+        model(torch.randn(32, 256, dtype=torch.bfloat16)).square().mean().mul(15).backward()
         twin = Twin(optimizer, [model.weight], {"lr": 1e-3})
         optimizer.step()
         truth = twin.counts([model.weight])
@@ -153,7 +153,7 @@ def test_an_observed_difference_reads_nothing_where_most_updates_are_absorbed() 
     change = (model.weight.detach().double() - twin.before[0]).numpy()
     assert absorbed(twin.before[0].numpy(), change, BF16) == 0
     equal(told, truth)
-    assert 0.7 < told["absorbed_bf16"][0] / told["intended"][0] < 0.85
+    assert told["absorbed_bf16"][0] / told["intended"][0] == pytest.approx(0.77, abs=0.005)
 
 
 class Unknown(torch.optim.SGD):

@@ -7,7 +7,7 @@ Adagrad. Their for-loop, foreach, fused and capturable forms compute the same fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -20,10 +20,10 @@ Number = float | torch.Tensor
 
 
 class Before(NamedTuple):
-    """What a rule needs of one parameter besides weights and gradient, as it was before the step.
+    """What a rule needs of parameters that are stepped alike, besides weights and gradients: as it was before.
 
-    ``settings`` are those of its group; ``state`` holds the looked-at elements of each tensor of its state;
-    ``steps`` counts the steps before this one.
+    ``settings`` are those of their group; ``state`` holds the looked-at elements of each tensor of their state, under
+    one another; ``steps`` counts the steps before this one.
     """
 
     settings: Mapping[str, Number]
@@ -35,31 +35,47 @@ Rule = Callable[[Before, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class Intention(NamedTuple):
-    """The update of one parameter, to be computed once its gradient is there."""
+    """The update of parameters that are stepped alike, to be computed once their gradients are there."""
 
     rule: Rule
     before: Before
 
     def of(self, weights: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-        """float64 [looked]: the update, from ``weights`` before the step and ``gradient``, both float64."""
+        """Float64 [looked]: the update, from ``weights`` before the step and ``gradient``, both float64."""
         state = {name: copy.double() for name, copy in self.before.state.items()}
         gradient = -gradient if self.before.settings.get("maximize") else gradient
         return self.rule(self.before._replace(state=state), weights, gradient)
 
 
+def likeness(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> Hashable:
+    """Parameters of a group with the same answer are stepped alike. A count of steps on a device is like no other."""
+    state = optimizer.state.get(parameter, {})
+    steps = _number(state.get("step", 0), local(parameter).device)
+    return (*_tensors(state), steps if isinstance(steps, float) else id(parameter))
+
+
 def intention(
-    optimizer: torch.optim.Optimizer, group: Mapping[str, Any], parameter: torch.Tensor, look: Look
+    optimizer: torch.optim.Optimizer, group: Mapping[str, Any], alike: Sequence[tuple[torch.Tensor, Look]]
 ) -> Intention | None:
-    """What ``optimizer`` is about to do to ``parameter``; None where its rule is not known. Copies what it needs."""
+    """What ``optimizer`` is about to do to parameters of ``group``, at least one, that are stepped ``alike``.
+
+    None where its rule is not known. What it needs is copied.
+    """
     rule = _RULES.get(type(optimizer))
     if rule is None:
         return None
-    device = local(parameter).device
+    device = local(alike[0][0]).device
     # A lookup alone: the state of an optimizer makes what is asked for and missing.
-    state = optimizer.state.get(parameter, {})
-    tensors = {name: state[name] for name in _STATE if isinstance(state.get(name), torch.Tensor)}
-    copies = {name: look.at(tensor).clone() for name, tensor in tensors.items()}
-    return Intention(rule, Before(_settings(group, device), copies, _number(state.get("step", 0), device)))
+    states = [optimizer.state.get(parameter, {}) for parameter, _ in alike]
+    copies = {
+        name: torch.cat([look.at(state[name]) for state, (_, look) in zip(states, alike, strict=True)])
+        for name in _tensors(states[0])
+    }
+    return Intention(rule, Before(_settings(group, device), copies, _number(states[0].get("step", 0), device)))
+
+
+def _tensors(state: Mapping[str, Any]) -> list[str]:
+    return [name for name in _STATE if isinstance(state.get(name), torch.Tensor)]
 
 
 def leaves_gradients(optimizer: torch.optim.Optimizer) -> bool:

@@ -17,7 +17,7 @@ from scalescope.taps.intended import leaves_gradients
 from scalescope.taps.loop import Loop
 from scalescope.taps.parameters import Parameters
 from scalescope.taps.weights_changed import Copied, Counted, GradientAt
-from scalescope.taps.weights_rows import rows_of
+from scalescope.taps.weights_rows import batches_of
 from scalescope.updates import Update, reason_of
 from scalescope.wire import Record, Tally
 
@@ -69,9 +69,9 @@ class WeightsTap:
             at = GradientAt.AFTER if leaves_gradients(optimizer) else GradientAt.NEVER
         # Where a fused optimizer unscales by itself, or skips.
         scale, found = (getattr(optimizer, name, None) for name in ("grad_scale", "found_inf"))
-        rows = rows_of(optimizer, self._parameters, seen, closure=closure)
-        if rows:
-            copies = [Copied(of_device, at, scale) for of_device in rows]
+        batches = batches_of(optimizer, self._parameters, seen, closure=closure)
+        if batches:
+            copies = [Copied(batch, at, scale) for batch in batches]
             self.copied[number] = copies, 0.0 if found is None else read_later(found)
 
     @torch.no_grad()

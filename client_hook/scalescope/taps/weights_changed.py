@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from enum import Enum
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from scalescope.numerics.absorbed import absorbed
 from scalescope.numerics.transfer import Transfer, to_host
-from scalescope.taps.weights_rows import Row
+from scalescope.taps.weights_rows import Batch, Row
 
 _SQUARES = ("update_squares", "weight_squares")
 _OF_GRADIENT = ("with_gradient", "unchanged")
@@ -62,34 +63,39 @@ class Counted(NamedTuple):
 class Copied:
     """The weights of one device as they were before a step, with what the step intends."""
 
-    def __init__(self, rows: Sequence[Row], at: GradientAt, scale: torch.Tensor | None) -> None:
+    def __init__(self, batch: Batch, at: GradientAt, scale: torch.Tensor | None) -> None:
         """Copy. ``scale`` is what the gradients are still multiplied by; None for nothing."""
-        self._rows = rows
+        self._rows, self._aims = batch
         self._at = at
         self._scale = None if scale is None else scale.detach().double()
-        self._weights = _joined(rows)
+        self._weights = _joined(self._rows)
         # Some optimizers change them.
-        self._gradients = [_copied(row.gradient()) for row in rows] if at is GradientAt.BEFORE else None
+        self._gradients = [_copied(row.gradient()) for row in self._rows] if at is GradientAt.BEFORE else None
 
     def count(self) -> Counted:
         """Compare with the weights as they are now."""
-        gradients = self._gradients_by_row()
+        gradients, lengths = self._gradients_by_row(), _lengths(self._rows)
         before = self._weights.double()
         change = _joined(self._rows).double().sub_(before)
-        intended = self._intended(before, change, gradients)
-        table = _tallied(before, change, _filled(gradients, self._rows), intended, _lengths(self._rows))
-        has_gradient = [gradient is not None for gradient in gradients]
+        gradient = _filled(gradients, self._rows)
+        table = _tallied(before, change, gradient, self._intended(before, change, gradient), lengths)
+        known = [found is not None for found in gradients]
         return Counted(
             indexes=[row.index for row in self._rows],
             numel=[row.look.numel for row in self._rows],
-            looked=_lengths(self._rows),
-            gradient_known=has_gradient,
+            looked=lengths,
+            gradient_known=known,
             intended_known=[
-                not row.is_narrow or (known and row.intention is not None)
-                for row, known in zip(self._rows, has_gradient, strict=True)
+                not row.is_narrow or (found and aimed)
+                for row, found, aimed in zip(self._rows, known, self._aimed(lengths), strict=True)
             ],
             counts=to_host(table),
         )
+
+    def _aimed(self, lengths: Sequence[int]) -> list[bool]:
+        """Whether there is an aim for each row."""
+        starts = itertools.accumulate(lengths[:-1], initial=0)
+        return [any(aim.start <= start < aim.end for aim in self._aims) for start in starts]
 
     def _gradients_by_row(self) -> list[torch.Tensor | None]:
         if self._gradients is not None:
@@ -97,18 +103,15 @@ class Copied:
         late = self._at is GradientAt.AFTER
         return [row.gradient() if late else None for row in self._rows]
 
-    def _intended(
-        self, before: torch.Tensor, change: torch.Tensor, gradients: Sequence[torch.Tensor | None]
-    ) -> torch.Tensor:
-        """float64 [looked]: the change itself where the weights can hold it, what the rule says where they cannot."""
-        if not any(row.is_narrow for row in self._rows):
+    def _intended(self, before: torch.Tensor, change: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        """Float64 [looked]: the change itself where the weights can hold it, what the rule says where they cannot."""
+        if not self._aims:
             return change
-        intended, lengths = change.clone(), _lengths(self._rows)
-        parts = zip(self._rows, intended.split(lengths), before.split(lengths), gradients, strict=True)
-        for row, part, weights, gradient in parts:
-            if row.is_narrow and row.intention is not None and gradient is not None:
-                wide = gradient.double()
-                part.copy_(row.intention.of(weights, wide if self._scale is None else wide / self._scale))
+        intended = change.clone()
+        for start, end, intention in self._aims:
+            wide = gradient[start:end].double()
+            unscaled = wide if self._scale is None else wide / self._scale
+            intended[start:end] = intention.of(before[start:end], unscaled)
         return intended
 
 

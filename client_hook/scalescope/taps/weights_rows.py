@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from scalescope.taps.gradients import local
-from scalescope.taps.intended import Intention, intention
+from scalescope.taps.intended import Intention, intention, likeness
 from scalescope.taps.parameters import Parameters
 from scalescope.taps.weights_looked import Look, looks
 
@@ -20,12 +20,12 @@ _STORED = (torch.float32, torch.float64, *NARROW)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One parameter that is about to be stepped. ``intention`` is what is known of the step, None for nothing."""
+    """One parameter that is about to be stepped, and the group of the optimizer that it is in."""
 
     index: int
     parameter: torch.Tensor
     look: Look
-    intention: Intention | None
+    group: Mapping[str, Any]
 
     @property
     def device(self) -> torch.device:
@@ -43,27 +43,52 @@ class Row:
         return self.look.at(gradient)
 
 
-def rows_of(
+class Aim(NamedTuple):
+    """What is intended for the looked-at elements from ``start`` to ``end`` of a batch."""
+
+    start: int
+    end: int
+    intention: Intention
+
+
+class Batch(NamedTuple):
+    """The rows of one device, and what is known to be intended for those in half precision."""
+
+    rows: Sequence[Row]
+    aims: Sequence[Aim]
+
+
+def batches_of(
     optimizer: torch.optim.Optimizer, parameters: Parameters, known: Collection[int], *, closure: bool
-) -> list[list[Row]]:
-    """The rows of each device. Parameters without an index, or whose index is ``known`` already, are left out.
+) -> list[Batch]:
+    """A batch for each device. Parameters without an index, or whose index is ``known`` already, are left out.
 
     Args:
         closure: whether the step makes its own gradients, so that there need be none yet.
     """
-    found: dict[int, tuple[torch.Tensor, dict[str, Any]]] = {}
+    found: dict[int, tuple[torch.Tensor, Mapping[str, Any]]] = {}
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             index = parameters.index(parameter)
             if index is not None and index not in known and _is_stepped(parameter, closure):
                 found[index] = parameter, group
     chosen = looks([local(parameter) for parameter, _ in found.values()])
-    rows: dict[torch.device, list[Row]] = {}
-    for (index, (parameter, group)), look in zip(found.items(), chosen, strict=True):
-        known_step = intention(optimizer, group, parameter, look) if parameter.dtype in NARROW else None
-        row = Row(index, parameter, look, known_step)
-        rows.setdefault(row.device, []).append(row)
-    return list(rows.values())
+    alike: dict[torch.device, dict[Hashable, list[Row]]] = {}
+    for (index, held), look in zip(found.items(), chosen, strict=True):
+        row = Row(index, held[0], look, held[1])
+        key = (id(row.group), likeness(optimizer, row.parameter)) if row.is_narrow else None
+        alike.setdefault(row.device, {}).setdefault(key, []).append(row)
+    return [_batch(optimizer, list(rows.values())) for rows in alike.values()]
+
+
+def _batch(optimizer: torch.optim.Optimizer, alike: Sequence[Sequence[Row]]) -> Batch:
+    aims, end = [], 0
+    for rows in alike:
+        start, end = end, end + sum(row.look.looked for row in rows)
+        if rows[0].is_narrow:
+            known = intention(optimizer, rows[0].group, [(row.parameter, row.look) for row in rows])
+            aims += [] if known is None else [Aim(start, end, known)]
+    return Batch([row for rows in alike for row in rows], aims)
 
 
 def _is_stepped(parameter: torch.Tensor, closure: bool) -> bool:
