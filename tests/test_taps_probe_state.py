@@ -14,7 +14,7 @@ from scalescope import wire
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from tests.small_training import Watched, columns, events, fp16, samples, watching
+from tests.small_training import Course, Watched, columns, events, fp16, samples, watching
 
 # The numbers of numpy that everybody draws from: what a user's code may use, a probe must leave alone.
 LEGACY = np.random.mtrand._rand
@@ -147,6 +147,25 @@ def test_a_training_with_probes_is_bit_identical_to_one_without(moment: str, com
     assert alike(probed.outcome(), outcome)
     # Nor has any of our ears heard it.
     assert told(records) == told(quiet)
+
+
+def test_another_scopes_taps_hear_nothing_of_a_probe_either() -> None:
+    training = Training()
+
+    def recorded(*, probing: bool) -> dict[str, object]:
+        other = Course(precision=fp16)
+
+        def both() -> torch.Tensor:
+            second: torch.Tensor = other.model(other.batches[0]).float().mean()
+            return training.loss(training.batches[0]) + second
+
+        with watch(training) as ears, watching(other.model, other.optimizer, every=3) as others:
+            if probing:
+                assert ears.tap.probe(both, dtype=torch.float16) is not None
+            other.run(UPDATES)
+            return told(others.end())
+
+    assert recorded(probing=True) == recorded(probing=False)
 
 
 def test_gradients_stay_the_same_tensors_uncounted_and_hooks_on_parameters_hear_nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import statistics
+import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ import torch
 
 # Enough for a steady median, little enough that it follows a change within minutes.
 _REMEMBERED = 512
+
+# The threads that are at a work of ours.
+_ASIDE: set[int] = set()
 
 logger = logging.getLogger("scalescope")
 
@@ -86,7 +90,7 @@ class Edge:
 
     def call(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """The result of ``work``, or None where it failed: training goes on whatever telemetry does."""
-        if self.silent:
+        if self.silent or (_ASIDE and threading.get_ident() in _ASIDE):
             return None
         start = perf_counter_ns()
         try:
@@ -98,17 +102,23 @@ class Edge:
             self.spent_ns += perf_counter_ns() - start
 
     def aside(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Exception:
-        """The result of ``work``, or what it raised, while the taps hear nothing: a work of ours that runs the model.
+        """The result of ``work``, or what it raised: a work of ours that runs the model, which no tap is to hear.
 
-        It was asked for, so its time is no cost of an update.
+        Those of this scope hear nothing of any thread (a device's backward has its own), those of others nothing
+        of this one. It was asked for, so its time is no cost of an update.
         """
-        silent, self.silent = self.silent, True
+        thread, silent = threading.get_ident(), self.silent
+        outermost = thread not in _ASIDE
+        self.silent = True
+        _ASIDE.add(thread)
         try:
             return work(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - a tap, and the user's own function in it
             return error
         finally:
             self.silent = silent
+            if outermost:
+                _ASIDE.discard(thread)
 
     def guard(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """As :meth:`call` within a call, whose time this is."""
