@@ -10,6 +10,7 @@ export interface Trace {
   text?: string[];
   customdata?: unknown[];
   hoverinfo?: string;
+  meta?: { per?: number };
   [setting: string]: unknown;
 }
 
@@ -33,7 +34,7 @@ export interface Figure {
 export interface Key {
   label: string;
   colour: string;
-  mark: "line" | "dash" | "dot" | "up" | "down" | "cross" | "band";
+  mark: "line" | "dash" | "dot" | "up" | "down" | "cross" | "band" | "area";
 }
 
 export interface Chart {

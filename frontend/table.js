@@ -31,7 +31,10 @@ function heatTable(trace) {
   const names = (trace.y ?? []).map(String);
   // Colours may follow a logarithm; the values themselves are beside it.
   const values = /** @type {(number | null)[][] | undefined} */ (trace.customdata) ?? trace.z ?? [];
-  const rows = values.map((row, i) => [unescaped(names[i] ?? ""), ...row]);
+  const rows = values.map((row, i) => [
+    unescaped(names[i] ?? ""),
+    ...row.map((value) => value && shareOf(trace, value)),
+  ]);
   return { columns: ["row", ...updates], rows };
 }
 
@@ -60,8 +63,17 @@ function lineTable(traces) {
  * @returns {string | number | null}
  */
 function valueAt(trace, i) {
-  const own = trace.customdata?.[i];
-  return typeof own === "number" ? own : (trace.y?.[i] ?? null);
+  const own = trace.customdata?.[i] ?? trace.y?.[i] ?? null;
+  return typeof own === "number" ? shareOf(trace, own) : /** @type {string | null} */ (own);
+}
+
+/**
+ * Percentages are drawn, and the shares that they are of are told.
+ * @param {import("./plotly.d.ts").Trace} trace
+ * @param {number} value
+ */
+function shareOf({ meta }, value) {
+  return meta?.per ? Number((value / meta.per).toPrecision(6)) : value;
 }
 
 /** @param {string} text marked up and escaped for Plotly */

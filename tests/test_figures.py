@@ -20,7 +20,8 @@ from scalescope_server.figures.layers import MEASURES, layers_chart
 from scalescope_server.figures.marks import MAX_MARKS, marks
 from scalescope_server.figures.palette import DARK, LIGHT, PALETTES, Palette
 from scalescope_server.figures.scale import scale_chart
-from scalescope_server.figures.series import PLANS, Line, Plan, plans_for, series_chart, skip_rate_chart
+from scalescope_server.figures.series import PLANS, Line, Plan, plans_for, series_chart
+from scalescope_server.figures.skip_rate import skip_rate_chart
 from scalescope_server.figures.walls import compute_format, flush_wall, walls
 
 from tests.figure_inputs import LOOK, event, parameter, sample, series, table
@@ -181,12 +182,12 @@ def test_the_skip_rate_is_that_of_the_last_updates() -> None:
     chart = skip_rate_chart(series([1.0] * 100 + [0.0] * 100), 1, LOOK)
     rate = trace(chart, "skipped")["y"]
     assert isinstance(rate, list)
-    assert (rate[0], rate[99], rate[149], rate[199]) == (1.0, 1.0, 0.5, 0.0)
+    assert (rate[0], rate[99], rate[149], rate[199]) == (100.0, 100.0, 50.0, 0.0)
 
 
 def test_a_zoomed_skip_rate_counts_the_updates_before_the_zoom() -> None:
     chart = skip_rate_chart(series([0.0] * 99 + [1.0, 0.0], first=900), 1, LOOK, start=999)
-    assert (trace(chart, "skipped")["x"], trace(chart, "skipped")["y"]) == ([999, 1000], [0.01, 0.01])
+    assert (trace(chart, "skipped")["x"], trace(chart, "skipped")["y"]) == ([999, 1000], [1.0, 1.0])
     assert chart.summary.startswith("1 of 2 updates were skipped")
 
 

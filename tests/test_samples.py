@@ -7,7 +7,8 @@ import math
 import numpy as np
 from scalescope.numerics.exponents import MIN_EXPONENT, Histograms
 from scalescope.numerics.formats import FP16, FloatFormat
-from scalescope_server.samples import LayerRow, histogram_answer, sample_layers
+from scalescope_server.layer_rows import LayerRow
+from scalescope_server.samples import histogram_answer, sample_layers
 from scalescope_server.store.records import SampleBucket
 
 

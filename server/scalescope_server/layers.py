@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypedDict, get_args
 
-from scalescope.numerics.formats import BF16, FP16, FloatFormat, format_named, known_format
+from scalescope.numerics.formats import format_named
 from scalescope.numerics.measures import MeasureName
 from scalescope.wire import SampleKind, Subject
 
 from scalescope_server.errors import NotFoundError
+from scalescope_server.layer_rows import LayerMeasure, LayerRow, computed_rows, module_rows, stored_rows
 from scalescope_server.measured_answers import HistogramAnswer, LayersAnswer
-from scalescope_server.samples import LayerRow, histogram_answer, sample_layers, tally_layers
+from scalescope_server.samples import histogram_answer, sample_layers, tally_layers
 from scalescope_server.store.layouts import subject_of
 from scalescope_server.store.reader import Reader
 from scalescope_server.store.records import Listed
 from scalescope_server.tallies import PLANS, TallyMeasure
 
-LayerMeasure = Literal[MeasureName, TallyMeasure]
 NarrowFormat = Literal["fp16", "bf16"]
 
 SAMPLED: dict[LayerMeasure, MeasureName] = {name: name for name in get_args(MeasureName)}
@@ -52,7 +52,7 @@ class Layers:
         """A measure of tallies; ``narrow``: the format that it asks about, by default each row's own."""
         plan = PLANS[measure]
         subject: Subject = "module" if plan.kind == "module" else "parameter"
-        rows = self._rows(subject) if subject == "module" else self._stored()
+        rows = self._rows(subject) if subject == "module" else stored_rows(self._listed().parameters)
         if narrow is not None:
             rows = [row._replace(format=format_named(narrow)) for row in rows]
         positions = [row.position for row in rows]
@@ -76,24 +76,8 @@ class Layers:
         """Parameters or modules with the format they are computed in."""
         listed = self._listed()
         if subject == "module":
-            return module_rows(listed)
-        return [LayerRow(p.name, p.index, known_format(p.compute_format)) for p in listed.parameters]
-
-    def _stored(self) -> list[LayerRow]:
-        """Parameters with the format they are stored in if it is a narrow one, else bf16: a copy would be in it."""
-        return [LayerRow(p.name, p.index, _narrow(known_format(p.dtype))) for p in self._listed().parameters]
+            return module_rows(listed.modules, listed.parameters, listed.setup)
+        return computed_rows(listed.parameters)
 
     def _listed(self) -> Listed:
         return self.reader.listed(self.run, stop=self.range["stop"], rank=self.range["rank"])
-
-
-def module_rows(listed: Listed) -> list[LayerRow]:
-    """The modules with the format of their outputs: as the set-up tells it, else that of their own parameters."""
-    told = listed.setup.get("modules")
-    formats = {name: known_format(str(dtype)) for name, dtype in told.items()} if isinstance(told, dict) else {}
-    own = {p.module: known_format(p.compute_format) for p in listed.parameters if p.compute_format}
-    return [LayerRow(m.name, m.index, formats.get(m.name) or own.get(m.name)) for m in listed.modules]
-
-
-def _narrow(stored: FloatFormat | None) -> FloatFormat:
-    return stored if stored in (FP16, BF16) else BF16

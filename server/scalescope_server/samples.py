@@ -9,29 +9,21 @@ from collections.abc import Sequence
 from functools import reduce
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import MIN_EXPONENT, Histograms
-from scalescope.numerics.formats import FP16, FloatFormat
+from scalescope.numerics.formats import FP16
 from scalescope.numerics.measures import MeasureName, evaluate
 from scalescope.wire import SampleKind
 
 from scalescope_server.answers import single
 from scalescope_server.figures.walls import as_parts
+from scalescope_server.layer_rows import LayerRow
 from scalescope_server.measured_answers import HistogramAnswer, LayersAnswer
 from scalescope_server.store.records import SampleBucket, TallyBucket
 from scalescope_server.tallies import PLANS, TallyMeasure
-
-
-class LayerRow(NamedTuple):
-    """A parameter or module as a row: ``format`` is the one its values are held against, None if not known."""
-
-    name: str
-    position: int
-    format: FloatFormat | None
-
 
 Bucket = TypeVar("Bucket", SampleBucket, TallyBucket)
 

@@ -14,8 +14,10 @@ from scalescope_server.figures.layer import Reading, layer_chart, readings
 from scalescope_server.figures.layers import MAX_ROWS, MEASURES, layers_chart
 from scalescope_server.figures.reads import Wanted, marked_events, sampled_grid, scale_walls
 from scalescope_server.figures.scale import NO_SCALER, scale_chart
-from scalescope_server.figures.series import SKIP_RATE, Plan, plans_for, rate_window, series_chart, skip_rate_chart
+from scalescope_server.figures.series import Plan, plans_for, series_chart
+from scalescope_server.figures.skip_rate import SKIP_RATE, rate_window, skip_rate_chart
 from scalescope_server.figures.tiles import Tiles, tiles
+from scalescope_server.figures.times import TIMES, is_split, times_chart
 from scalescope_server.store.records import ParameterRow, RunDetail, RunId, Series
 
 if TYPE_CHECKING:
@@ -135,6 +137,8 @@ def _charts(
             drawn.append(scale_chart(series, bucket, events, walls, wanted.look, missing=_no_scale(detail)))
         elif name == SKIP_RATE:
             drawn.append(_skip_rate(reader, run, wanted, series["skipped"], bucket))
+        elif name == TIMES and is_split(series):
+            drawn.append(times_chart(plans[name], series, bucket, wanted.look))
         else:
             drawn.append(series_chart(plans[name], series, bucket, wanted.look))
     return drawn

@@ -22,6 +22,8 @@ from scalescope_server.figures.palette import Palette
 
 Json = dict[str, object]
 
+# Of a trace: its numbers are percentages, since Plotly writes shares as "7.6%". The table behind it has shares again.
+PERCENT: Json = {"meta": {"per": 100}}
 # Fixed for ever: the page's zoom and hidden lines survive every redraw.
 UI_REVISION = "scalescope"
 MONOSPACED = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -43,7 +45,7 @@ class Key(Struct, frozen=True):
 
     label: str
     colour: str
-    mark: Literal["line", "dash", "dot", "up", "down", "cross", "band"]
+    mark: Literal["line", "dash", "dot", "up", "down", "cross", "band", "area"]
 
 
 class Chart(Struct, frozen=True, kw_only=True):
@@ -139,14 +141,20 @@ def axis(look: Look) -> Json:
 
 
 def share_axis(look: Look, highest: float) -> Json:
+    """An axis of percentages for shares up to ``highest`` (a share, 0 to 1)."""
     top = min(max(highest * 1.15, _LEAST_SHARE), 1.05) if highest > 0 else _TOP_OF_NOTHING
-    return axis(look) | {"range": [-top * 0.03, top], "hoverformat": ".3~p", "tickmode": "array"} | share_ticks(top)
+    return axis(look) | {"range": [-top * 3, top * 100], "tickmode": "array"} | share_ticks(top)
 
 
 def share_ticks(top: float) -> Json:
-    """Ticks from 0 to ``top``, labelled as percentages are everywhere on the pages: "0.5 %"."""
-    values = _round_values(0.0, top)
-    return {"tickvals": values, "ticktext": [f"{value * 100:.6g} %" for value in values]}
+    """Ticks from 0 to the share ``top``, labelled as percentages are everywhere on the pages: "0.5 %"."""
+    values = [value * 100 for value in _round_values(0.0, top)]
+    return {"tickvals": values, "ticktext": [f"{value:.6g} %" for value in values]}
+
+
+def percent(share: float) -> str:
+    """A share in a sentence."""
+    return f"{share * 100:.3g} %"
 
 
 def layout(

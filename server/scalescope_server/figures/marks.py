@@ -1,4 +1,5 @@
-"""Each doubling, halving and skip as one mark on the scale's chart, a skip with the parameter that caused it.
+"""Each doubling, halving and skip as one mark on the scale's chart, a skip with the parameter that caused it and
+the module that was the first to turn non-finite. Where no skip followed, that is a mark of its own.
 
 Where there are more of them than a reader could tell apart, a mark stands for a point of the series and says
 how many it holds; none is ever left out.
@@ -7,18 +8,28 @@ how many it holds; none is ever left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from scalescope_server.figures.chart import log2, log2_label, plain
+from scalescope_server.figures.origins import origin_text
 from scalescope_server.store.records import EventRow, Series
 
 # More marks than this are folded by bucket: they would overlap even on a wide screen.
 MAX_MARKS = 600
 
-SYMBOLS = {"skip": "triangle-down", "backoff": "triangle-down-open", "growth": "triangle-up", "scale_set": "diamond"}
+SYMBOLS = {
+    "skip": "triangle-down",
+    "backoff": "triangle-down-open",
+    "growth": "triangle-up",
+    "scale_set": "diamond",
+    "nonfinite": "x",
+}
+# Those whose mark stands at a scale that they tell themselves.
+_TOLD = ("skip", "backoff", "growth", "scale_set")
+_ROOM = 120
 _WORDS = {"backoff": "halved", "growth": "doubled", "scale_set": "set by the user"}
 
 
@@ -34,12 +45,15 @@ class Mark:
 
 def marks(events: Sequence[EventRow], series: Mapping[str, Series], bucket: int) -> list[Mark]:
     """The marks of a range: one for each of ``events``, or one a point where there are more than ``MAX_MARKS``."""
+    origins = {event.step: event for event in events if event.kind == "nonfinite"}
     if len(events) > MAX_MARKS:
-        return _folded_growths(series, bucket) + _folded_skips(series, bucket)
+        skips = _folded_skips(series, bucket)
+        return [*_folded_growths(series, bucket), *skips, *_origins(origins, {mark.step for mark in skips}, series)]
     skipped = {event.step for event in events if event.kind == "skip"}
     # A skip tells its own halving.
-    told = (event for event in events if event.kind != "backoff" or event.step not in skipped)
-    return [mark for mark in map(_mark, told) if mark is not None]
+    told = [event for event in events if event.kind != "backoff" or event.step not in skipped]
+    found = [mark for event in told if (mark := _mark(event, origins.get(event.step))) is not None]
+    return found + _origins(origins, skipped, series)
 
 
 def power(scale: float) -> str:
@@ -52,6 +66,26 @@ def _raised(scale: float) -> str:
     """The same in Plotly's markup."""
     base, caret, exponent = power(scale).partition("^")
     return f"{base}<sup>{exponent}</sup>" if caret else base
+
+
+def _origins(origins: Mapping[int, EventRow], skipped: Collection[int], series: Mapping[str, Series]) -> list[Mark]:
+    """The first non-finite values of points that no skip's mark stands for, at the scale in force then."""
+    scale = series["scale"]
+    found: dict[int, EventRow] = {}
+    for step, event in origins.items():
+        row = int(np.searchsorted(scale.step, step, side="right")) - 1
+        if row >= 0 and step not in skipped and int(scale.step[row]) not in skipped:
+            found.setdefault(row, event)
+    level = log2(scale.last)
+    return [
+        Mark(event.step, float(level[row]), "nonfinite", f"first non-finite: {_origin(event)}")
+        for row, event in found.items()
+        if math.isfinite(level[row])
+    ]
+
+
+def _origin(event: EventRow) -> str:
+    return plain(origin_text(event), _ROOM)
 
 
 def _folded_skips(series: Mapping[str, Series], bucket: int) -> list[Mark]:
@@ -80,14 +114,15 @@ def _folded_growths(series: Mapping[str, Series], bucket: int) -> list[Mark]:
     ]
 
 
-def _mark(event: EventRow) -> Mark | None:
+def _mark(event: EventRow, origin: EventRow | None) -> Mark | None:
     scale, after = event.data.get("scale"), event.data.get("next_scale")
-    if event.kind not in SYMBOLS or not isinstance(scale, int | float) or scale <= 0:
+    if event.kind not in _TOLD or not isinstance(scale, int | float) or scale <= 0:
         return None
     target = float(after) if isinstance(after, int | float) and after > 0 else float(scale)
     # A halving is drawn where the scale was too high, anything else where the scale arrived.
     y = math.log2(scale if event.kind in ("skip", "backoff") else target)
-    return Mark(event.step, y, event.kind, _sentence(event, float(scale), target))
+    first = f"<br>it began in {_origin(origin)}" if event.kind == "skip" and origin is not None else ""
+    return Mark(event.step, y, event.kind, _sentence(event, float(scale), target) + first)
 
 
 def _sentence(event: EventRow, scale: float, target: float) -> str:

@@ -44,15 +44,18 @@ class Wanted:
 
 
 def marked_events(reader: Reader, run: RunId, wanted: Wanted) -> list[EventRow]:
-    """The events of the range in order, no more than it takes to know that they are too many to draw one by one."""
+    """The events of the range in order, no more than it takes to know that they are too many to draw one by one; then
+    also those that tell where values turned non-finite, the first of them.
+    """
     found: list[EventRow] = []
     cursor = None
     while len(found) <= MAX_MARKS:
         page, cursor = reader.events(run, start=wanted.start, stop=wanted.stop, cursor=cursor)
         found += page
         if cursor is None:
-            break
-    return found
+            return found
+    origins, _ = reader.events(run, kind="nonfinite", start=wanted.start, stop=wanted.stop, limit=MAX_MARKS)
+    return found + origins
 
 
 def recent_skips(reader: Reader, run: RunId, detail: RunDetail) -> list[EventRow]:

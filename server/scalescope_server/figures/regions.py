@@ -20,10 +20,11 @@ def overflow_region(overflow: Wall, high: float, palette: Palette) -> list[Json]
     return [
         trace
         | {
+            # A wall stands until the next sample tells another: the scale moves in steps, and so does this.
             "name": "overflow wall",
             "y": numbers(overflow.values()),
             "customdata": numbers((2.0**y for y in overflow.values()), 9),
-            "line": {"color": palette.overflow, "width": 1.25},
+            "line": {"color": palette.overflow, "width": 1.25, "shape": "hv"},
             "hovertemplate": "2<sup>%{y:.1f}</sup><extra>overflows from</extra>",
         },
         trace

@@ -62,12 +62,13 @@ def scale_chart(
         return _missing(look, missing)
     level, overflow, flush = log2(scale.last), _overflow_wall(series, walls), _flush_wall(walls)
     low, high = _window(scale, overflow, flush)
+    found = marks(events, series, bucket)
     data = [
         *flush_region(flush, low, look.palette),
         *overflow_region(overflow, high, look.palette),
         *_band(scale, bucket, look.palette),
         _line(scale, level, look.palette),
-        _mark_trace(marks(events, series, bucket), look.palette),
+        _mark_trace(found, look.palette),
         *far_walls(overflow, flush, (int(scale.step[0]), low, high), look.palette),
     ]
     return Chart(
@@ -76,13 +77,15 @@ def scale_chart(
         grain=grain(bucket),
         summary=_summary(scale, series.get("skipped")),
         missing=None,
-        legend=_legend(flush, overflow, look.palette),
+        legend=_legend(flush, overflow, found, look.palette),
         figure={"data": data, "layout": _layout(scale, low, high, look)},
     )
 
 
-def _legend(flush: Wall, overflow: Wall, palette: Palette) -> list[Key]:
+def _legend(flush: Wall, overflow: Wall, found: Sequence[Mark], palette: Palette) -> list[Key]:
     keys = [Key("doubled", palette.good, "up"), Key("skipped, halved", palette.overflow, "down")]
+    if any(mark.kind == "nonfinite" for mark in found):
+        keys.append(Key("non-finite, not skipped", palette.warning, "cross"))
     keys += [Key("overflow wall", palette.overflow, "line")] if overflow else []
     keys += [Key("flush wall: 0.1 % of non-zeros vanish", palette.flush, "dot")] if flush else []
     return keys
@@ -169,6 +172,7 @@ def _mark_trace(found: Sequence[Mark], palette: Palette) -> Json:
         "backoff": palette.overflow,
         "growth": palette.good,
         "scale_set": palette.warning,
+        "nonfinite": palette.warning,
     }
     return {
         "type": "scatter",

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalescope_server.figures.chart import (
+    PERCENT,
     Chart,
     Json,
     Key,
@@ -25,6 +26,7 @@ from scalescope_server.figures.chart import (
     log2,
     log2_axis,
     numbers,
+    percent,
     plain,
     share_axis,
 )
@@ -32,9 +34,6 @@ from scalescope_server.figures.palette import Palette
 from scalescope_server.store.records import Series
 
 Kind = Literal["linear", "log2", "share"]
-
-# A rate over fewer updates jumps between 0 and 1; over more it lags behind what a reader wants to see.
-SKIP_WINDOW = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +58,13 @@ class Plan:
     sampled: bool = False
 
 
+# The whole, and the parts that :mod:`.times` stacks below it.
+TIME_LINES = (
+    Line("step_ms", "whole update", "ink"),
+    Line("forward_ms", "forward"),
+    Line("backward_ms", "backward"),
+    Line("optimizer_ms", "optimizer"),
+)
 PLANS: tuple[Plan, ...] = (
     Plan("loss", "Loss", (Line("loss", "loss", "ink"),)),
     Plan("grad_norm", "Gradient norm, unscaled", (Line("grad_norm", "norm", "ink"),), "log2", sampled=True),
@@ -74,7 +80,7 @@ PLANS: tuple[Plan, ...] = (
         "share",
         sampled=True,
     ),
-    Plan("step_ms", "Time per update", (Line("step_ms", "ms", "ink"),), unit=" ms"),
+    Plan("step_ms", "Time per update", TIME_LINES, unit=" ms"),
     Plan(
         "clip_coefficient",
         "What the norm clip left of the gradient",
@@ -89,8 +95,6 @@ PLANS: tuple[Plan, ...] = (
         sampled=True,
     ),
 )
-SKIP_RATE = "skip_rate"
-
 _KEY_MARKS: dict[str, Literal["line", "dash", "dot"]] = {"solid": "line", "dash": "dash", "dot": "dot"}
 
 # Told elsewhere: by the scale's chart, the tiles and the clocks.
@@ -108,12 +112,13 @@ def plans_for(names: Sequence[str]) -> list[Plan]:
 
 def series_chart(plan: Plan, series: Mapping[str, Series], bucket: int, look: Look) -> Chart:
     """``plan`` drawn from ``series`` (lines without values are left out), ``bucket`` updates per point."""
-    drawn = [(line, series[line.series]) for line in plan.lines if len(series[line.series].step)]
+    told = [(line, series.get(line.series)) for line in plan.lines]
+    drawn = [(line, found) for line, found in told if found is not None and len(found.step)]
     if not drawn:
-        return _missing(plan, look)
+        return nothing_recorded(plan, look)
     low, high = _window([found for _, found in drawn], plan.kind)
     data = [trace for line, found in drawn for trace in _traces(line, found, plan, bucket, len(drawn), look.palette)]
-    top = high - (high - low) * 0.04
+    top = (high - (high - low) * 0.04) * (100 if plan.kind == "share" else 1)
     data += [trace for line, found in drawn for trace in _nonfinite(line, found, top, look.palette)]
     span = (float(min(s.step[0] for _, s in drawn)), float(max(s.step[-1] for _, s in drawn)))
     return Chart(
@@ -142,47 +147,7 @@ def _legend(drawn: Sequence[tuple[Line, Series]], palette: Palette) -> list[Key]
     return [*keys, Key("NaN or infinite", palette.overflow, "cross")] if broken else keys
 
 
-def rate_window(bucket: int) -> int:
-    """Over how many points of ``bucket`` updates a rate of skips is taken."""
-    return max(SKIP_WINDOW // bucket, 1)
-
-
-def skip_rate_chart(skipped: Series, bucket: int, look: Look, *, start: int = 0) -> Chart:
-    """Skipped updates from ``start`` on as a share of the last ``SKIP_WINDOW`` or so, as whole points hold them.
-
-    ``skipped`` should begin one window before ``start``; at the beginning of a run a window is shorter.
-    """
-    window = rate_window(bucket)
-    title = f"Updates skipped, of the last {window * bucket:,}"
-    shown = np.flatnonzero(skipped.step + bucket > start)
-    if not shown.size:
-        return _missing(Plan(SKIP_RATE, title, ()), look)
-    rate = _rolling(skipped.sum, skipped.n.astype(np.float64), window)[shown]
-    step = skipped.step[shown]
-    trace: Json = {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "skipped",
-        "x": step.tolist(),
-        "y": numbers(rate),
-        "line": {"color": look.palette.overflow, "width": 1.5},
-        "fill": "tozeroy",
-        "fillcolor": look.palette.veil(look.palette.overflow, 0.12),
-        "hovertemplate": "%{y:.3~p}<extra>skipped</extra>",
-    }
-    total, updates = int(skipped.sum[shown].sum()), int(skipped.n[shown].sum())
-    span = (float(step[0]), float(step[-1]))
-    return Chart(
-        name=SKIP_RATE,
-        title=title,
-        grain=grain(bucket, "their share"),
-        summary=f"{total:,} of {updates:,} updates were skipped; at worst {rate.max():.1%} of a window.",
-        missing=None,
-        figure={"data": [trace], "layout": layout(look, y=share_axis(look, float(rate.max())), span=span)},
-    )
-
-
-def _missing(plan: Plan, look: Look) -> Chart:
+def nothing_recorded(plan: Plan, look: Look) -> Chart:
     return Chart(
         name=plan.name,
         title=plan.title,
@@ -193,16 +158,12 @@ def _missing(plan: Plan, look: Look) -> Chart:
     )
 
 
-def _rolling(count: NDArray[np.float64], whole: NDArray[np.float64], window: int) -> NDArray[np.float64]:
-    """``count / whole`` over the last ``window`` points, fewer at the beginning."""
-    summed, of = np.cumsum(count), np.cumsum(whole)
-    summed[window:] = summed[window:] - summed[:-window]
-    of[window:] = of[window:] - of[:-window]
-    return summed / np.maximum(of, 1.0)
-
-
 def _drawn(values: NDArray[np.float64], kind: Kind) -> list[float | None]:
-    return numbers(log2(values) if kind == "log2" else values)
+    return numbers({"log2": log2, "share": percents}.get(kind, np.asarray)(values))
+
+
+def percents(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return values * 100
 
 
 def _window(found: Sequence[Series], kind: Kind) -> tuple[float, float]:
@@ -224,7 +185,7 @@ def _traces(line: Line, found: Series, plan: Plan, bucket: int, lines: int, pale
     colour: str = getattr(palette, line.colour)
     label = plain(line.label, 60)
     x = found.step.tolist()
-    hover = {"log2": "%{customdata:.4~g}", "share": "%{y:.3~p}", "linear": "%{y:.5~g}"}[plan.kind]
+    hover = {"log2": "%{customdata:.4~g}", "share": "%{y:.3~g} %", "linear": "%{y:.5~g}"}[plan.kind]
     main: Json = {
         "type": "scatter",
         "mode": "lines" if len(x) > 1 else "lines+markers",
@@ -238,6 +199,8 @@ def _traces(line: Line, found: Series, plan: Plan, bucket: int, lines: int, pale
     }
     if plan.kind == "log2":
         main["customdata"] = numbers(found.last)
+    if plan.kind == "share":
+        main |= PERCENT
     # One band tells the extremes; three on top of each other tell nothing.
     return [*_band(found, plan.kind, colour, palette), main] if bucket > 1 and lines == 1 else [main]
 
@@ -281,7 +244,7 @@ def _sentence(line: Line, found: Series, plan: Plan) -> str:
     limits = bounds(np.concatenate([found.min, found.max]))
     if limits is None:
         return f"{line.label}: no finite value"
-    form = ".2%" if plan.kind == "share" else ".4g"
+    low, high = (percent(v) if plan.kind == "share" else f"{v:.4g}" for v in limits)
     broken = int(found.nan.sum() + found.inf.sum())
     tail = f", {broken:,} values not finite" if broken else ""
-    return f"{line.label} between {limits[0]:{form}} and {limits[1]:{form}}{plan.unit}{tail}"
+    return f"{line.label} between {low} and {high}{plan.unit}{tail}"
