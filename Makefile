@@ -49,6 +49,7 @@ format: $(VENV)/.dev $(VENV)/.node ## Write the format that check wants
 bench: $(VENV)/.dev chromium ## Measure what the hook costs, beside the usual ones where they are installed
 	$(BIN)/python -m benchmarks.sampled_update
 	$(BIN)/python -m benchmarks.unsampled_update
+	$(BIN)/python -m benchmarks.module_taps
 	$(BIN)/python -m benchmarks.hook_to_pixel
 
 package: $(VENV)/.dev ## Build the wheel and the source archive, and check what is in them
