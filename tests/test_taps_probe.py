@@ -233,6 +233,22 @@ def test_a_batch_cast_to_half_inside_is_the_same_batch_for_both(mlp: Mlp, watche
     assert_true(result, gradients(mlp, fp16), gradients(mlp, fp32))
 
 
+def test_a_mask_in_half_that_is_filled_in_place_stays_the_mask() -> None:
+    layer = nn.Linear(4, 4).bfloat16()
+    batch = torch.ones(4, 4, dtype=torch.bfloat16)
+
+    def loss() -> torch.Tensor:
+        mask = torch.zeros(4, 4, dtype=torch.bfloat16).masked_fill_(torch.eye(4, dtype=torch.bool), 8.0)
+        torch.mul(mask, 2.0, out=mask)
+        value: torch.Tensor = (layer(batch) * mask).float().sum()
+        return value
+
+    with watching(layer, torch.optim.SGD(layer.parameters(), lr=0.1)) as ears:
+        result = found(ears.tap.probe(loss))
+        ears.end()
+    assert result.reference_loss == pytest.approx(layer.float()(batch.float()).diagonal().sum().item() * 16, rel=1e-5)
+
+
 def test_overflowed_values_are_counted_and_left_out() -> None:
     course = Course(scaler=torch.amp.GradScaler("cpu", init_scale=2.0**30))
     with watching(course.model, course.optimizer, course.scaler) as ears:

@@ -30,7 +30,7 @@ class Widening(TorchFunctionMode):
             found = func(*args, **(kwargs or {}))
             # A model that makes a mask in the format of its input.
             return torch.float32 if isinstance(found, torch.dtype) and found in HALVES else found
-        if not _writes(name):
+        if not _writes(name) and "out" not in (kwargs or {}):
             args, kwargs = tree_map_only(torch.Tensor, _widened, (tuple(args), dict(kwargs or {})))
         return func(*args, **(kwargs or {}))
 
