@@ -209,3 +209,19 @@ def test_without_modules_nothing_hangs_and_nothing_is_told() -> None:
     records = recorder.drain()
     assert layouts(records)[0].modules == []
     assert tallies(records) == {}
+
+
+def test_autocast_that_is_entered_inside_of_the_forward_is_told_too() -> None:
+    class Casting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            with bf16():
+                answer: torch.Tensor = self.inner(rows)
+            return answer.float()
+
+    model = Casting()
+    told = setups(trained(model, lambda: model(torch.ones(1, WIDTH)).sum(), updates=3))
+    assert [setup["autocast"] for setup in told] == [{"cpu": "bf16"}]

@@ -9,6 +9,7 @@ import torch
 from scalescope import wire
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.utils.hooks import RemovableHandle
 
 from tests.small_modules import Account, tallies, trained
 from tests.small_training import layouts, watching
@@ -109,3 +110,26 @@ def test_more_modules_than_the_wire_carries_are_watched_in_part(monkeypatch: pyt
     model = nn.Sequential(*(nn.Linear(1, 1) for _ in range(5)))
     records = trained(model, lambda: model(torch.ones(1, 1)).sum())
     assert set(tallies(records)[0]) == {"", "0", "1"}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_scripted_modules_take_no_hook_and_keep_nobody_from_being_heard() -> None:
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    model = nn.Sequential(nn.Linear(2, 2), scripted, nn.Linear(2, 2))
+    records = trained(model, lambda: model(torch.ones(1, 2)).sum())
+    assert set(tallies(records)[0]) == {"", "0", "2"}
+
+
+def test_a_module_that_refuses_a_hook_keeps_nobody_from_being_heard() -> None:
+    class Refusing(nn.Linear):
+        def register_forward_hook(self, *_: object, **__: object) -> RemovableHandle:
+            raise RuntimeError("no hooks here")
+
+    model = nn.Sequential(Refusing(2, 2), nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watching(model, optimizer, every=10) as watched:
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        watched.tap.remove()
+        assert set(tallies(watched.recorder.drain())[0]) == {"", "1"}
+        assert watched.edge.errors == 1

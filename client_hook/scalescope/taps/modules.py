@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -70,7 +70,8 @@ class ModulesTap:
         else:
             known = len(self._modules.entries)
             for place in self._modules.places():
-                self._hang(place)
+                # One that takes no hook is no reason not to hear the others.
+                self.edge.guard(self._hang, place)
             if known < len(self._modules.entries):
                 self._loop.tell_layout()
         self._called.clear()
@@ -78,12 +79,13 @@ class ModulesTap:
     def hear_entry(self, index: int, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """A model's forward begins. One that came to no end before, because it raised, is forgotten."""
         begun = self._inside.pop(index, None)
-        if not torch.is_grad_enabled() or graph_task() != NO_TASK or not self._is_open():
-            return
         if begun is not None:
             del self._entries[begun:]
+        if not torch.is_grad_enabled() or graph_task() != NO_TASK or not self._is_open():
+            return
         self._inside[index] = len(self._entries)
-        self._note_autocast()
+        first = [next(model.parameters(), None) for model in self._modules.models()]
+        self.autocast = _autocast({tensor.device.type for tensor in first if tensor is not None})
         with unobserved():
             for tensor in floating((arguments, named)):
                 values = values_of(tensor)
@@ -132,6 +134,7 @@ class ModulesTap:
         heard = Heard(self._entries)
         self._loop.sampling.trouble.ask(heard.troubled)
         self._loop.sampling.trouble.heed(update.step + 1)
+        self._setups.tell("autocast", self.autocast)
         self._setups.tell("modules", dict(self._dtypes))
         return heard
 
@@ -152,6 +155,9 @@ class ModulesTap:
             self._dtypes[self._modules.entries[index].name] = str(tensors[0].dtype).removeprefix("torch.")
             if not torch.is_grad_enabled():
                 self._owed[index] += 1
+        if self._inside and not any(self.autocast.values()):
+            # Entered inside of the forward, as wrappers do.
+            self.autocast = _autocast(self.autocast)
         self._await_gradients(index, tensors)
 
     def _hear_again(self, index: int, answer: object) -> None:
@@ -169,12 +175,6 @@ class ModulesTap:
     def _enter(self, where: Where, index: int, values: torch.Tensor, found: Extremes) -> None:
         if len(self._entries) < _MAX_ENTRIES:
             self._entries.append(Entry(where, index, values.numel(), found))
-
-    def _note_autocast(self) -> None:
-        first = [next(model.parameters(), None) for model in self._modules.models()]
-        devices = {tensor.device.type for tensor in first if tensor is not None}
-        self.autocast = {device: _autocast(device) for device in sorted(devices)}
-        self._setups.tell("autocast", self.autocast)
 
     def _hang(self, place: Place) -> None:
         index, module, root = place
@@ -210,8 +210,10 @@ class Hung(NamedTuple):
     handles: list[RemovableHandle]
 
 
-def _autocast(device: str) -> str | None:
-    if not torch.is_autocast_enabled(device):
-        return None
-    dtype = torch.get_autocast_dtype(device)
-    return OWN_FORMAT.get(dtype, str(dtype).removeprefix("torch."))
+def _autocast(devices: Iterable[str]) -> dict[str, str | None]:
+    """Device type -> the format of the autocast in force; None: it is off."""
+    found: dict[str, str | None] = {}
+    for device in sorted(devices):
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        found[device] = None if dtype is None else OWN_FORMAT.get(dtype, str(dtype).removeprefix("torch."))
+    return found

@@ -2,7 +2,7 @@
 
 A wrapper and what it wraps are one module, heard at the outermost, so that what checkpointing runs again inside
 is heard once. What cannot be called (a ``ModuleList``) has no index. Inside a compiled module nothing can be
-heard; the compiled module itself can.
+heard; the compiled module itself can. A scripted module takes no hook, and neither does anything in it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import nn
 
 from scalescope.taps.naming import prefixes, wrapped
@@ -30,11 +31,11 @@ class Place(NamedTuple):
 
 
 class _Visit(NamedTuple):
-    """A module on the way through a model; ``compiled``: it runs inside of a compiled one."""
+    """A module on the way through a model; ``hidden``: it cannot be heard."""
 
     name: str
     module: nn.Module
-    compiled: bool
+    hidden: bool
     top: bool
 
 
@@ -45,7 +46,6 @@ class Modules:
         self._models = [weakref.ref(model) for model in models]
         self._indexes: dict[str, int] = {}
         self.entries: list[Module] = []
-        self.places()
 
     def models(self) -> list[nn.Module]:
         """The watched models that still live."""
@@ -57,9 +57,9 @@ class Modules:
         seen: set[int] = set()
         found: dict[int, Place] = {}
         for model, prefix in zip(models, prefixes(models), strict=True):
-            for visit in _walk(_Visit(prefix.rstrip("."), model, compiled=False, top=True), seen):
+            for visit in _walk(_Visit(prefix.rstrip("."), model, hidden=_is_scripted(model), top=True), seen):
                 index = self._enter(visit)
-                if index is not None and not visit.compiled:
+                if index is not None and not visit.hidden:
                     found.setdefault(index, Place(index, visit.module, visit.module is model))
         return list(found.values())
 
@@ -80,12 +80,12 @@ def _walk(visit: _Visit, seen: set[int]) -> Iterator[_Visit]:
     seen.add(id(visit.module))
     yield visit
     inner = wrapped(visit.module, top=visit.top)
-    compiled = visit.compiled or _is_compiled(visit.module)
+    hidden = visit.hidden or _is_compiled(visit.module)
     for key, child in visit.module._modules.items():  # noqa: SLF001 - named_children() leaves out repetitions
         if child is not None:
             same = child is inner
             name = visit.name if same else f"{visit.name}.{key}".lstrip(".")
-            yield from _walk(_Visit(name, child, compiled, top=same and visit.top), seen)
+            yield from _walk(_Visit(name, child, hidden or _is_scripted(child), top=same and visit.top), seen)
 
 
 def _innermost(module: nn.Module, *, top: bool) -> nn.Module:
@@ -95,6 +95,10 @@ def _innermost(module: nn.Module, *, top: bool) -> nn.Module:
 
 def _is_callable(module: nn.Module) -> bool:
     return getattr(module.forward, "__func__", None) is not nn.Module.forward
+
+
+def _is_scripted(module: nn.Module) -> bool:
+    return isinstance(module, torch.jit.ScriptModule)
 
 
 def _is_compiled(module: nn.Module) -> bool:

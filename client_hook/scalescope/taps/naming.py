@@ -47,6 +47,6 @@ def wrapped(module: nn.Module, *, top: bool) -> nn.Module | None:
     if top and isinstance(module, _PARALLEL):
         inner: nn.Module = module.module
         return inner
-    # What is registered, since a wrapper answers for what it wraps.
+    # What is registered, since a wrapper answers for what it wraps; a scripted module's is no dict.
     registered = module._modules  # noqa: SLF001 - children() leaves out a module that is there twice
-    return next((child for name in WRAPPED if (child := registered.get(name)) is not None), None)
+    return next((registered[name] for name in WRAPPED if name in registered), None)

@@ -90,6 +90,7 @@ class TrainingTap:
         self._weights_tap = WeightsTap(self._loop, parameters)
         self._weight_histograms = [WeightHistograms(parameters)] if "weight" in training.histograms else []
         modules = Modules(training.models if training.modules else ())
+        edge.guard(modules.places)
         parameters.modules = modules.entries
         self._modules_tap = ModulesTap(modules, self._loop, self._setups, training.histograms)
         self._scaler_tap = ScalerTap(self._loop)
@@ -140,7 +141,7 @@ class TrainingTap:
             self._optimizer_tap.attach()
         self._weights_tap.attach_before()
         self._loop.start()
-        self._modules_tap.attach()
+        self._edge.guard(self._modules_tap.attach)
 
     def _remove(self) -> None:
         scaler = None if self._scaler is None else self._scaler()
