@@ -245,6 +245,8 @@ class BackwardWatch:
         for index in heard:
             if index not in self._kept and index not in self._formats.sought:
                 self._unhook(index)
+                # What it heard of a window that goes on without it says nothing of that window's end.
+                self._passes.heard.pop(index, None)
 
     def _listen_to_all(self) -> None:
         """For one more window: a parameter was heard when others had no hook any more."""
