@@ -125,6 +125,20 @@ def test_of_a_closure_that_runs_many_times_only_the_weights_are_told() -> None:
     assert np.isnan(told["with_gradient"]).all()
 
 
+def test_the_default_dtype_makes_no_difference() -> None:
+    model = nn.Linear(63, 63, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with watching(model, optimizer, every=1) as watched:
+            model(torch.ones(1, 63, dtype=torch.float32)).sum().backward()
+            optimizer.step()
+            (told,) = tallies(watched.end()).values()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert told["with_gradient"] == [63.0**2]
+
+
 def test_an_update_of_nans_counts_nothing_as_meant() -> None:
     model = nn.Linear(4, 4, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

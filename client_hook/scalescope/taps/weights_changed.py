@@ -67,8 +67,9 @@ class Copied:
         """Copy. ``scale`` is what the gradients are still multiplied by; None for nothing."""
         self._rows, self._aims = batch
         self._at = at
-        self._scale = None if scale is None else scale.detach().double()
         self._weights = _joined(self._rows)
+        device = self._weights.device
+        self._scale = None if scale is None else scale.detach().to(device, torch.float64, non_blocking=True)
         # Some optimizers change them.
         self._gradients = [_copied(row.gradient()) for row in self._rows] if at is GradientAt.BEFORE else None
 
@@ -119,7 +120,9 @@ def _tallied(
     before: torch.Tensor, change: torch.Tensor, gradient: torch.Tensor, intended: torch.Tensor, lengths: list[int]
 ) -> torch.Tensor:
     """float64 [columns, rows]: the two norms, then the counts."""
-    flags = torch.empty(len(_OF_GRADIENT) + len(_OF_INTENDED), len(before), device=before.device)
+    columns = len(_OF_GRADIENT) + len(_OF_INTENDED)
+    # Dtype and device are named: the training may have made others the default.
+    flags = torch.empty(columns, len(before), dtype=torch.float32, device=before.device)
     chunk = _CHUNK_CPU if before.is_cpu else _CHUNK
     inputs = (before, change, gradient, intended, flags.T)
     for weights, moved, slope, aim, found in zip(*(tensor.split(chunk) for tensor in inputs), strict=True):
@@ -164,7 +167,7 @@ def _copied(found: torch.Tensor | None) -> torch.Tensor | None:
 def _filled(gradients: Sequence[torch.Tensor | None], rows: Sequence[Row]) -> torch.Tensor:
     """All under one another; zeros for what is not known."""
     parts = [
-        torch.zeros(row.look.looked, device=row.device) if gradient is None else gradient
+        torch.zeros(row.look.looked, dtype=torch.float32, device=row.device) if gradient is None else gradient
         for row, gradient in zip(rows, gradients, strict=True)
     ]
     return torch.cat(parts)
