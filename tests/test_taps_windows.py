@@ -362,11 +362,11 @@ def test_abnormal_windows_train_to_the_same_bits_as_without_the_hook(optimizer: 
     assert all(torch.equal(one, other) for one, other in zip(plain, weights, strict=True))
 
 
-def test_what_backward_and_step_take_is_timed_on_the_cpu() -> None:
+def test_what_backward_and_step_take_is_timed_on_the_cpu_at_one_update_in_four() -> None:
     course = Course(scaler=torch.amp.GradScaler("cpu", init_scale=8.0))
     with watching(course.model, course.optimizer, course.scaler) as watched:
-        course.run(4)
+        course.run(10)
         found = columns(watched.end())
-    assert found["backward_ms"].keys() == found["optimizer_ms"].keys() == {0, 1, 2, 3}
-    for step in (1, 2, 3):
+    assert found["backward_ms"].keys() == found["optimizer_ms"].keys() == {0, 4, 8}
+    for step in (4, 8):
         assert 0 < found["backward_ms"][step] + found["optimizer_ms"][step] < found["step_ms"][step]

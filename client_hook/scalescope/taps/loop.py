@@ -101,7 +101,7 @@ class Loop:
         """Say what is known of the parameters, and listen to their gradients."""
         self._recording.put_known(self._backward.layout())
         self._backward.arm()
-        self.stopwatch.enabled = all(tensor.is_cpu for tensor in self._parameters.tensors)
+        self.stopwatch.enabled = self.stopwatch.running = all(tensor.is_cpu for tensor in self._parameters.tensors)
         clip.listen(self)
         schedulers.listen(self, self._scheduler)
 

@@ -49,7 +49,8 @@ class OptimizerTap:
         self._loop.catch_up()
         if id(optimizer) in self._stepped:
             self._close()
-        self._loop.stopwatch.step_began()
+        if self._loop.stopwatch.running:
+            self._loop.stopwatch.step_began()
         self._loop.hear_backward()
         number = self._loop.numbers[id(optimizer)]
         if not self._loop.sampling.due(number):
@@ -62,7 +63,8 @@ class OptimizerTap:
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepped.add(id(optimizer))
         self._stepped_in = graph_task()
-        self._loop.stopwatch.step_ended()
+        if self._loop.stopwatch.running:
+            self._loop.stopwatch.step_ended()
         self._loop.consume(optimizer)
         if len(self._stepped) == len(self._loop.optimizers):
             self._close()

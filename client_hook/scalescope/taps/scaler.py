@@ -49,7 +49,9 @@ class ScalerTap:
         # Optimizer's id -> the optimizer and what was found for it; and whose step was taken.
         self._found: dict[int, tuple[torch.optim.Optimizer, Found]] = {}
         self._stepped: set[int] = set()
-        self._stepping: torch.optim.Optimizer | None = None
+        # Whose step the scaler is asked for just now, and whether its end is to be heard.
+        self.stepping_now: torch.optim.Optimizer | None = None
+        self.awaits_step = False
         self._pending: tuple[Value | None, tuple[Value, ...]] | None = None
         self._before = _NOTHING
         self._scale = ScaleReader()
@@ -57,7 +59,8 @@ class ScalerTap:
 
     def scaled(self, scaler: GradScaler) -> None:
         """A loss was scaled."""
-        self.loop.stopwatch.loss_scaled()
+        if self.loop.stopwatch.running:
+            self.loop.stopwatch.loss_scaled()
         self.loop.windows.scaled(self._scale.read(scaler))
 
     def unscaling(self, optimizer: torch.optim.Optimizer) -> None:
@@ -74,7 +77,7 @@ class ScalerTap:
         self._found[id(optimizer)] = (optimizer, found)
         number = self.loop.numbers.get(id(optimizer))
         if number is not None:
-            self.loop.windows.unscaled(number, self._scale.read(scaler), explicit=self._stepping is not optimizer)
+            self.loop.windows.unscaled(number, self._scale.read(scaler), explicit=self.stepping_now is not optimizer)
         if self.loop.sampling.unscaled(number):
             return
         for tensor in found.values():
@@ -89,9 +92,10 @@ class ScalerTap:
     def _await_verdict(self, scaler: GradScaler, optimizer: torch.optim.Optimizer, found: Found) -> None:
         if getattr(optimizer, "_step_supports_amp_scaling", False):
             self.loop.sampling.cannot_see(_ON_DEVICE)
-        elif self._stepping is not optimizer:
+        elif self.stepping_now is not optimizer:
             self.loop.sampling.cannot_see(_CHANGED)
         else:
+            self.awaits_step = True
             self._pending = (self._scale.read(scaler), tuple(read_later(tensor) for tensor in found.values()))
 
     def given_closure(self) -> None:
@@ -99,19 +103,21 @@ class ScalerTap:
         self.loop.windows.closure = True
 
     def stepping(self, optimizer: torch.optim.Optimizer) -> None:
-        self.loop.stopwatch.step_began()
-        self._stepping = optimizer
+        self.awaits_step = self.loop.stopwatch.running
+        if self.awaits_step:
+            self.loop.stopwatch.step_began()
+        self.stepping_now = optimizer
         number = self.loop.numbers.get(id(optimizer))
         if number in self.loop.sampling.parts:
             self.loop.windows.look_at_gradients(number)
+        if number is not None:
+            self.loop.windows.asked(number)
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         """On a device, ``step`` has just made the host wait for the verdict, so our copy is here as well."""
-        self.loop.stopwatch.step_ended()
-        pending, self._pending, self._stepping = self._pending, None, None
-        number = self.loop.numbers.get(id(optimizer))
-        if number is not None:
-            self.loop.windows.seal(number)
+        if self.loop.stopwatch.running:
+            self.loop.stopwatch.step_ended()
+        pending, self._pending = self._pending, None
         if pending is not None and any((at_hand(value) or 0.0) > 0 for value in pending[1]):
             self._look(optimizer, pending[0])
 
@@ -123,7 +129,7 @@ class ScalerTap:
         if number is None:
             return
         # A scaler may be given what only wraps the optimizer whose hooks are heard.
-        if self._stepping is not None:
+        if self.stepping_now is not None:
             self.loop.windows.hooked(number)
         else:
             self.outside.step(number, self.loop.windows.scale)
@@ -188,7 +194,10 @@ class Tapped(GradScaler):
         try:
             return super().step(optimizer, *args, **kwargs)
         finally:
-            _tell(self, "stepped", optimizer)
+            for tap in _taps(self):
+                tap.stepping_now = None
+                if tap.awaits_step:
+                    tap.loop.edge.call(tap.stepped, optimizer)
 
     # A user's own scaler may take more, and may answer.
     def update(self, *args: Given, **kwargs: Given) -> Given:

@@ -4,6 +4,8 @@ Only for a training on the CPU: elsewhere the host runs ahead of the device, and
 backward begins where the loss was scaled, or where a forward ended that somebody told of; where neither is heard
 it is not timed. It ends when autograd says so. The optimizers' time is that of their steps, with a scaler of its
 ``step``: unscaling inside it included.
+
+One update in four is timed: to hear of the end of a backward takes as long as much of what the hook does else.
 """
 
 from __future__ import annotations
@@ -15,12 +17,18 @@ from torch.autograd import Variable
 from scalescope.readback import Value
 from scalescope.taps.edge import Edge
 
+_EVERY = 4
+
 
 class Stopwatch:
-    """Adds up the parts of one update. Methods are named after the moment they are called at."""
+    """Adds up the parts of one update. Methods are named after the moment they are called at.
+
+    Where it is not ``running``, nothing need be called.
+    """
 
     def __init__(self, edge: Edge) -> None:
-        self.enabled = False
+        self.enabled = self.running = False
+        self._updates = 0
         # Whether a backward is about to run whose end is to be heard.
         self.awaits = False
         self._edge = edge
@@ -36,7 +44,7 @@ class Stopwatch:
         self.loss_scaled()
 
     def loss_scaled(self) -> None:
-        self.awaits = self.enabled
+        self.awaits = True
         self._backward_from = perf_counter_ns() - self._edge.spent_ns
 
     def await_end(self) -> None:
@@ -53,8 +61,12 @@ class Stopwatch:
 
     def close(self, values: dict[str, Value]) -> None:
         """Enter what was timed into the columns of an update, and begin the next."""
-        if not self.enabled:
-            return
+        if self.running:
+            self._enter(values)
+        self._updates += 1
+        self.running = self.enabled and not self._updates % _EVERY
+
+    def _enter(self, values: dict[str, Value]) -> None:
         if self._forward:
             values["forward_ms"] = self._forward / 1e6
         if self._backward:
@@ -62,6 +74,7 @@ class Stopwatch:
         if self._step:
             values["optimizer_ms"] = self._step / 1e6
         self._forward = self._backward = self._step = 0
+        self.awaits = False
 
     def _backward_ended(self) -> None:
         self._backward += perf_counter_ns() - self._edge.spent_ns - self._backward_from

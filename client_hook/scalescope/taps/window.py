@@ -57,7 +57,8 @@ class Window:
         unscaled_by: the scale that gradients were divided by.
         found: what the scaler found when it did.
         clips: by kind and moment.
-        micro_batches, fresh: passes in the gradients, and whether they began at zero; set when it is sealed.
+        passes: those in the gradients when the last one was heard.
+        micro_batches, fresh: those in the gradients, and whether they began at zero; set when it ends.
         stale: parameters, device by device, whose gradient was not finite before the first backward.
         at_step: those whose gradient was not finite when the optimizer was asked to step, after ``unscale_``.
         in_weights: the same of parameters, looked at when this window was skipped.
@@ -70,6 +71,7 @@ class Window:
     unscaled_by: Value | None = None
     found: Sequence[Value] = ()
     clips: tuple[Clips, ...] = ()
+    passes: int | None = None
     micro_batches: int | None = None
     fresh: bool | None = None
     stale: Sequence[Value] = ()

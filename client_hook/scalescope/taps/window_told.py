@@ -47,21 +47,29 @@ def overflowed(found: Sequence[Value]) -> bool:
 def _told(window: Window) -> Told:
     told: Told = {"micro_batches": window.micro_batches, "zero_grad": window.fresh}
     if window.unscale is not None:
-        told |= {"unscale": window.unscale, **_scales(window), **_late(window)}
+        told["unscale"] = window.unscale
+        told |= _scales(window)
+    if window.late:
+        told |= _late(window)
     # What was clipped while scaled comes last, and is what is told where both happened.
     for clips in sorted(window.clips, key=lambda clips: clips.when, reverse=True):
         told |= _clip(clips, window)
     # Gradients that were thrown away after they were looked at are not in this window.
-    stale = 0 if window.fresh else _sum(window.stale)
-    told |= {"stale_nonfinite": stale} if stale else {}
-    told |= {} if window.loss_scaled else {"loss_scaled": False}
-    told |= {"no_sync": True} if window.no_sync else {}
-    told |= {"skipped_in_kernel": True} if window.hooked and overflowed(window.found) else {}
+    if not window.fresh and (stale := _sum(window.stale)):
+        told["stale_nonfinite"] = stale
+    if not window.loss_scaled:
+        told["loss_scaled"] = False
+    if window.no_sync:
+        told["no_sync"] = True
+    if window.hooked and overflowed(window.found):
+        told["skipped_in_kernel"] = True
     return told | _nonfinite(window)
 
 
 def _scales(window: Window) -> Told:
     """The scales, where the window's passes are not all in the units that they were divided by."""
+    if all(scale is window.unscaled_by for scale, _ in window.runs):
+        return {}
     scales = _spelled(window.runs)
     by = None if window.unscaled_by is None else number(window.unscaled_by)
     if len(set(scales) | ({by} - {None})) < 2:
@@ -75,8 +83,9 @@ def _scales(window: Window) -> Told:
 
 def _late(window: Window) -> Told:
     """Passes after ``unscale_``: their gradients are the scale times larger than what they were added to."""
-    scales = _spelled(window.late)
-    return {"backward_after_unscale": {"backwards": len(scales), "factor": plain(scales[-1])}} if scales else {}
+    backwards, last = sum(count for _, count in window.late), window.late[-1][0]
+    factor = None if last is None else plain(number(last))
+    return {"backward_after_unscale": {"backwards": backwards, "factor": factor}}
 
 
 def _clip(clips: Clips, window: Window) -> Told:

@@ -1,7 +1,7 @@
 """The windows of a training: one for each optimizer, gathered side by side and told with the update they end in.
 
-A window is sealed when its optimizer was asked to step. What comes after, such as the gradients that a generator's
-loss leaves in a discriminator that has just stepped, is of the next one.
+A window ends when its optimizer was asked to step. What comes after, such as the gradients that a generator's loss
+leaves in a discriminator that has just stepped, is of the next one.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ _MAX_NAMES = 64
 class UpdateFacts:
     """What is told of one update's windows. ``schedule`` is added until the update is finished."""
 
+    schedule: Told | None = None
+    outside: Sequence[str] = ()
+    closure = raises = False
+
     def __init__(self, windows: dict[str, Window], verdicts: Sequence[OptimizerVerdict], *, partial: bool) -> None:
-        self.schedule: Told | None = None
-        self.outside: Sequence[str] = ()
-        self.closure = self.raises = False
         self.windows = windows
         self._verdicts = verdicts
         # Whether some watched optimizer took no part.
@@ -63,6 +64,8 @@ class Windows:
         self.calls = 0
         # Models that hold back their exchange between ranks under no_sync().
         self._parallel: Sequence[weakref.ref[torch.nn.Module]] = ()
+        # Whose step the scaler was asked for in this update, and how many losses had been scaled by then.
+        self._asked: dict[int, int] = {}
         self.outside: dict[str, None] = {}
         self.closure = self.raises = False
         self._optimizers = optimizers
@@ -92,6 +95,9 @@ class Windows:
         if number is None:
             return
         window = self._open[number]
+        if number in self._asked and number not in self._sealed:
+            window = self._part(number, window.passes, self._asked[number])
+        window.passes = passes
         scale = self.scale
         if self.scaler and window.since == self.calls and (self.calls or not anything_compiled()):
             # A graph may have been compiled around a scale() that was not heard: where none ever was, none is missed.
@@ -112,6 +118,10 @@ class Windows:
             self._open[number].clip(call, norm, self.scale if self.scaler else None)
         return norm
 
+    def asked(self, number: int) -> None:
+        """The scaler is asked for the optimizer's step."""
+        self._asked[number] = self.calls
+
     def look_at_gradients(self, number: int) -> None:
         """An optimizer is asked to step. What ``unscale_`` had found finite may not be so any more."""
         window = self._open[number]
@@ -131,44 +141,53 @@ class Windows:
         self._open[number].hooked = True
 
     def seal(self, number: int) -> None:
-        """The optimizer was asked to step: what it had of gradients is used up."""
+        """What an optimizer has of gradients is used up."""
         window = self._open[number]
         if window.runs or window.late:
-            window.micro_batches = self._backward.passes(number)
+            self._part(number, self._backward.passes(number), self.calls)
+        elif number not in self._sealed:
+            self._part(number, None, self.calls)
+
+    def _part(self, number: int, passes: int | None, calls: int) -> Window:
+        """Its window ended after so many ``calls``, with so many passes in its gradients: the next one."""
+        window = self._open[number]
+        if window.runs or window.late:
+            window.micro_batches = passes
             window.fresh = self._backward.fresh(number)
-        elif number in self._sealed:
-            return
         if self.scaler and window.unscale is None:
             window.unscale = "none"
         self._sealed[number] = window
-        self._open[number] = Window(self.calls)
+        self._open[number] = following = Window(calls)
+        return following
 
     def close(self, step: int, consumed: Iterable[int], verdicts: Sequence[OptimizerVerdict]) -> UpdateFacts:
         """The facts of the update ``step``, in which the gradients of the optimizers ``consumed`` were used up."""
         for number in consumed:
             if number not in self._sealed:
                 self.seal(number)
-        windows = {self._names[number]: window for number, window in self._sealed.items()}
+        windows = {}
+        for number, window in self._sealed.items():
+            windows[self._names[number]] = window
         for verdict in verdicts:
             if verdict.optimizer in windows:
                 windows[verdict.optimizer].found = verdict.found
-        for number, window in self._sealed.items():
-            self._remember(number, window.found, step)
+                self._remember(self._names.index(verdict.optimizer), verdict.found, step)
         facts = UpdateFacts(windows, verdicts, partial=len(windows) < len(self._optimizers))
         if self.outside or self.closure or self.raises:
             facts.outside, facts.closure, facts.raises = list(self.outside), self.closure, self.raises
             self.outside, self.closure, self.raises = {}, False, False
         self._sealed = {}
+        self._asked.clear()
         return facts
 
     def _remember(self, number: int, found: Sequence[Value], step: int) -> None:
-        if all(value == 0.0 for value in found):
-            # Without a scaler nothing was looked at.
-            if found:
-                self._clean[number] = step
-        else:
-            self._clean.pop(number, None)
-            self._skipped[number] = found
+        for value in found:
+            # One that is not here yet may be anything.
+            if value != 0.0:
+                self._clean.pop(number, None)
+                self._skipped[number] = found
+                return
+        self._clean[number] = step
 
     def _look_for_stale(self) -> None:
         skipped, self._skipped = self._skipped, {}
