@@ -16,8 +16,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
 from tests.loops.catalogue import Family
-from tests.loops.pieces import loss_of, scaler_at, watched_chain
+from tests.loops.pieces import BAD, loss_of, scaler_at, watched_chain
 from tests.loops.running import Run
+from tests.loops.windowing import clipped
 from tests.small_training import Chain, bf16
 
 ACCUMULATION = Family("Accumulation")
@@ -39,7 +40,11 @@ def _accumulated(run: Run, windows: Sequence[int], *, set_to_none: bool = True, 
             loss = loss_of(model, step if place == window // 2 else -1) / window
             scaler.scale(loss).backward()
         with watch.update(optimizer, loss=loss, micro_batches=window):
+            if not set_to_none and step == 1:
+                # When a gradient is zeroed in place for the first time, nobody has looked at it in time.
+                watch.fact(zero_grad=None)
             if clip:
+                watch.fact(unscale="explicit", clip=clipped("norm", 0.1))
                 scaler.unscale_(optimizer)
                 clip_grad_norm_(model.parameters(), 0.1)
             scaler.step(optimizer)
@@ -100,10 +105,27 @@ def _different(run: Run) -> None:
 def _never_zeroed(run: Run) -> None:
     """The mistake: gradients of all updates so far add up, unscaled ones and scaled ones"""
     watch, model, optimizer, scaler = watched_chain(run)
-    for _ in range(9):
+    for step in range(9):
         loss = loss_of(model)
         scaler.scale(loss).backward()
         with watch.update(optimizer, loss=loss):
+            watch.fact(zero_grad=step == 0)
+            scaler.step(optimizer)
+            scaler.update()
+
+
+@ACCUMULATION.loop("zero_grad missing after an overflow")
+def _stale(run: Run) -> None:
+    """The mistake: what one update overflowed stays in the gradients, and every later one is skipped"""
+    watch, model, optimizer, scaler = watched_chain(run)
+    for step in range(6):
+        stale = sum(p.grad is not None and not bool(p.grad.isfinite().all()) for p in model.parameters())
+        if step <= min(BAD):
+            optimizer.zero_grad()
+        loss = loss_of(model, step)
+        scaler.scale(loss).backward()
+        with watch.update(optimizer, loss=loss):
+            watch.fact(zero_grad=step <= min(BAD), **({"stale_nonfinite": stale} if stale else {}))
             scaler.step(optimizer)
             scaler.update()
 
@@ -116,6 +138,8 @@ def _early_unscale(run: Run) -> None:
         optimizer.zero_grad()
         scaler.scale(loss_of(model)).backward()
         watch.complete(optimizer)
+        watch.fact(unscale="explicit", micro_batches=2)
+        watch.fact(backward_after_unscale={"backwards": 1, "factor": scaler.get_scale()})
         scaler.unscale_(optimizer)
         loss = loss_of(model)
         scaler.scale(loss).backward()
@@ -131,9 +155,12 @@ def _mixed_scales(run: Run) -> None:
     for step in range(9):
         optimizer.zero_grad()
         scaler.scale(loss_of(model)).backward()
+        before = scaler.get_scale()
+        after = 16.0 if before == 8.0 else 8.0
         if step % 3 == 1:
-            watch.scale_set(scaler.get_scale(), 512.0)
-            scaler.update(512.0)
+            watch.scale_set(before, after)
+            watch.fact(scales=[before, after], unscaled_by=after, factors=[before / after, 1.0])
+            scaler.update(after)
         loss = loss_of(model)
         scaler.scale(loss).backward()
         with watch.update(optimizer, loss=loss, micro_batches=2):
@@ -157,6 +184,7 @@ def distributed(run: Run) -> None:
                 loss = loss_of(parallel, bad) / 3
                 scaler.scale(loss).backward()
         with watch.update(optimizer, loss=loss, micro_batches=3):
+            watch.fact(no_sync=True)
             scaler.step(optimizer)
             scaler.update()
 

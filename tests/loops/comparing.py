@@ -13,6 +13,7 @@ from scalescope.rows import indexes
 
 from tests.loops.counting import Count
 from tests.loops.running import EVERY
+from tests.loops.windowing import expected_windows, nearly
 from tests.small_training import columns, events, layouts, samples, steps
 
 # The lowest magnitude that is not counted as zero.
@@ -166,7 +167,7 @@ def _formats(records: Sequence[wire.Record], count: Count) -> Iterator[str]:
 
 
 def _windows(records: Sequence[wire.Record], count: Count) -> Iterator[str]:
-    """The facts that the loop counted itself, of every window."""
+    """Every fact of every window: what is missing, and what is told and is not so."""
     told = [
         json.loads(window.data)
         for record in records
@@ -174,8 +175,9 @@ def _windows(records: Sequence[wire.Record], count: Count) -> Iterator[str]:
         for window in record.windows
         for _ in range(window.count)
     ]
-    names = dict.fromkeys(name for update in count.updates for name in update.facts)
-    if names and told:
-        for update, facts in zip(count.updates, told, strict=True):
-            assert {name: facts.get(name) for name in names} == {name: update.facts.get(name) for name in names}
-        yield "window: " + ", ".join(names)
+    truth = list(expected_windows(count))
+    assert len(told) == len(truth)
+    for facts, expected in zip(told, truth, strict=True):
+        assert facts == nearly(expected)
+    names = dict.fromkeys(name for facts in truth for name in facts)
+    yield f"window: {', '.join(names)}"

@@ -43,12 +43,13 @@ print(type(model).__name__, type(optimizer).__name__, type(scaler).__module__)
 
 
 def _clean(*things: Any) -> bool:
-    """Whether copies are of their own classes and nothing of the hook hangs on them."""
+    """Whether copies are of their own classes and nothing of this package hangs on them."""
     models = [thing for thing in things if isinstance(thing, nn.Module)]
     optimizers = [thing for thing in things if isinstance(thing, torch.optim.Optimizer)]
     scalers = [thing for thing in things if isinstance(thing, GradScaler)]
-    found = on_objects(models, optimizers, scalers)
-    return not left_over({}, found) and all(type(scaler) is GradScaler for scaler in scalers)
+    held = [found for found in on_objects(models, optimizers, scalers).values() if isinstance(found, list)]
+    ours = any(type(hook).__module__.startswith("scalescope") for hooks in held for hook in hooks)
+    return not ours and all(type(scaler) is GradScaler for scaler in scalers)
 
 
 def _layers(run: Run) -> tuple[Watch, nn.Module, torch.optim.Optimizer, GradScaler]:

@@ -25,7 +25,8 @@ class Counted:
         gradients: by optimizer, then by parameter: as they stood, scaled and not clipped, dense, flat.
         micro_batches: the backward passes in each optimizer's gradients; None where nobody can tell.
         culprit: the parameter whose gradient was non-finite first, in the order in which they were produced.
-        facts: what is told of the window, by the names of its facts.
+        fused: the optimizers that decide inside their kernel whether to skip.
+        facts: what the loop knows of its window, by the names of the facts.
     """
 
     gradients: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
@@ -38,6 +39,7 @@ class Counted:
     loss: float | None = None
     culprit: str | None = None
     was_set: bool = False
+    fused: list[str] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
 
     @property
@@ -93,6 +95,8 @@ class Counter:
             self.count.names[id(parameter)]: _flat(parameter.grad) for parameter in held if parameter.grad is not None
         }
         update.micro_batches[name] = micro_batches
+        if optimizer.defaults.get("fused"):
+            update.fused.append(name)
         update.rate = float(self._optimizers[0].param_groups[0]["lr"])
         if self._scaler is not None and update.scale is None:
             update.scale = self._scaler.get_scale()

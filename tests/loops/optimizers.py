@@ -13,6 +13,7 @@ from torch.nn.utils import clip_grad_norm_
 from tests.loops.catalogue import Family
 from tests.loops.pieces import BAD, UPDATES, batch, loss_of, plain_updates, scaled_updates, scaler_at
 from tests.loops.running import Run, Watch
+from tests.loops.windowing import clipped
 from tests.small_training import WIDTH, Chain, bf16, fp16, fp32
 
 OPTIMIZERS = Family("Optimizers")
@@ -36,6 +37,7 @@ def _torchs(make: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer], run
         scaler.scale(loss).backward()
         with watch.update(optimizer, loss=loss):
             if clip:
+                watch.fact(unscale="explicit", clip=clipped("norm", 0.5))
                 scaler.unscale_(optimizer)
                 clip_grad_norm_(model.parameters(), 0.5)
             scaler.step(optimizer)
@@ -132,6 +134,7 @@ def _two_of_a_kind(run: Run) -> None:
         loss = loss_of(model, step)
         scaler.scale(loss).backward()
         with watch.update(*optimizers, loss=loss):
+            watch.fact(unscale="explicit", clip=clipped("norm", 0.5))
             for optimizer in optimizers:
                 scaler.unscale_(optimizer)
             clip_grad_norm_(model.parameters(), 0.5)
@@ -141,7 +144,7 @@ def _two_of_a_kind(run: Run) -> None:
 
 
 @OPTIMIZERS.loop("An optimizer for each parameter, stepped inside the backward")
-def _in_backward(run: Run) -> None:
+def _inside_the_backward(run: Run) -> None:
     """Gradients are used and freed as they come, which saves their memory"""
     model = Chain()
     optimizers: dict[torch.Tensor, torch.optim.Optimizer]
@@ -153,17 +156,19 @@ def _in_backward(run: Run) -> None:
         optimizers[parameter].step()
         optimizers[parameter].zero_grad()
 
-    for parameter in optimizers:
-        parameter.register_post_accumulate_grad_hook(step)
+    handles = [parameter.register_post_accumulate_grad_hook(step) for parameter in model.parameters()]
     for _ in range(UPDATES):
         loss = loss_of(model, precision=fp32)
         loss.backward()
         watch.done(loss)
+    # What comes after ours would be taken for ours.
+    for handle in handles:
+        handle.remove()
 
 
 @OPTIMIZERS.loop("A learning-rate schedule and two groups")
 def _groups(run: Run) -> None:
-    """OneCycleLR over two parameter groups, stepped after each update"""
+    """OneCycleLR over two parameter groups, stepped after each update, skipped ones included"""
     model, scaler = Chain(), scaler_at()
     groups: list[dict[str, Any]]
     groups = [
@@ -179,9 +184,36 @@ def _groups(run: Run) -> None:
         loss = loss_of(model, step)
         scaler.scale(loss).backward()
         with watch.update(optimizer, loss=loss):
+            watch.fact(scheduler={"class": "OneCycleLR", "steps": 1, "follows": _clock("attempted", step)})
             scaler.step(optimizer)
             scaler.update()
         schedule.step()
+
+
+def _clock(follows: str, step: int) -> str:
+    """What a schedule follows shows at the first update that is skipped."""
+    return follows if step >= min(BAD) else "unknown"
+
+
+@OPTIMIZERS.loop("A schedule that rests where an update is skipped")
+def _resting(run: Run) -> None:
+    """ExponentialLR, stepped only where the scale did not fall, which is how a skip shows"""
+    model, scaler = Chain(), scaler_at()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    watch = run.watch(model, optimizer, scaler)
+    run.keep(schedule)
+    for step in range(UPDATES):
+        optimizer.zero_grad()
+        loss = loss_of(model, step)
+        scaler.scale(loss).backward()
+        with watch.update(optimizer, loss=loss):
+            applied, scale = int(step not in BAD), scaler.get_scale()
+            watch.fact(scheduler={"class": "ExponentialLR", "steps": applied, "follows": _clock("applied", step)})
+            scaler.step(optimizer)
+            scaler.update()
+        if scaler.get_scale() >= scale:
+            schedule.step()
 
 
 @OPTIMIZERS.loop("LBFGS with a closure")
@@ -248,6 +280,8 @@ def _unnoticed_closure(run: Run) -> None:
         optimizer.zero_grad()
         loss = loss_of(model)
         scaler.scale(loss).backward()
+        # Not called where the update is skipped.
+        watch.fact(backward_after_unscale={"backwards": 1, "factor": scaler.get_scale()})
         return loss
 
     for step in range(UPDATES):

@@ -19,6 +19,7 @@ from tests.loops.pieces import (
     watched_chain,
 )
 from tests.loops.running import Run
+from tests.loops.windowing import clipped
 from tests.small_training import Chain, bf16, fp16
 
 PASSES = Family("Passes")
@@ -73,6 +74,7 @@ def _gan_apart(run: Run) -> None:
             loss = critic(made if turn else made.detach()).float().square().mean()
         scaler.scale(loss).backward()
         with watch.update(optimizer, loss=loss):
+            watch.fact(unscale="explicit", clip=clipped("norm", 0.1))
             scaler.unscale_(optimizer)
             clip_grad_norm_(model.parameters(), 0.1)
             scaler.step(optimizer)
@@ -110,6 +112,7 @@ def _penalty(run: Run) -> None:
             loss = loss + 0.1 * norm
         scaler.scale(loss).backward()
         with watch.update(optimizer, loss=loss):
+            watch.fact(unscale="explicit", clip=clipped("norm", 0.5))
             scaler.unscale_(optimizer)
             clip_grad_norm_(model.parameters(), 0.5)
             scaler.step(optimizer)

@@ -48,12 +48,17 @@ def scaled_updates(
     first: int = 0,
     micro_batches: int | None = 1,
 ) -> None:
-    """The plain loop with a scaler, implicit unscale and no clipping, from step ``first`` on."""
+    """The plain loop with a scaler, implicit unscale and no clipping, from step ``first`` on.
+
+    ``micro_batches`` is None where nobody can tell what is in the gradients.
+    """
     for step in range(first, first + updates):
         optimizer.zero_grad()
         loss = loss_of(model, step)
         scaler.scale(loss).backward()
         with watch.update(optimizer, loss=loss, micro_batches=micro_batches):
+            if micro_batches is None:
+                watch.fact(zero_grad=None)
             scaler.step(optimizer)
             scaler.update()
 

@@ -11,6 +11,7 @@ from torch.nn.utils import clip_grad_norm_
 from tests.loops.catalogue import Family
 from tests.loops.pieces import UPDATES, Precision, batch, plain_updates, scaled_updates, scaler_at
 from tests.loops.running import Run
+from tests.loops.windowing import clipped
 from tests.small_training import WIDTH, Chain, bf16, fp16, fp32
 
 PRECISION = Family("Precision")
@@ -43,6 +44,7 @@ def _pure(run: Run, dtype: torch.dtype, form: str, *, clip: bool) -> None:
         loss.backward()
         with watch.update(optimizer, loss=loss):
             if clip:
+                watch.fact(clip=clipped("norm", 0.1))
                 clip_grad_norm_(model.parameters(), 0.1)
             optimizer.step()
 
@@ -109,6 +111,8 @@ def _masters(run: Run) -> None:
             assert parameter.grad is not None
             master.grad = parameter.grad.float()
         with watch.update(optimizer, loss=loss, micro_batches=None):
+            # The masters take part in no backward.
+            watch.fact(zero_grad=None)
             optimizer.step()
         with torch.no_grad():
             for master, parameter in zip(masters, model.parameters(), strict=True):

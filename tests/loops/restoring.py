@@ -50,24 +50,9 @@ def in_torch() -> Traces:
 
 
 def left_over(before: Traces, after: Traces) -> list[str]:
-    """What is not as it was: something else stands there, a hook is gone, or one of this package is there."""
-    changed = [name for name, value in before.items() if name in after and not _stands(value, after[name])]
-    hooks = {name: value for name, value in after.items() if isinstance(value, list)}
-    return changed + [name for name, value in hooks.items() if any(map(_is_ours, value))]
-
-
-def _stands(before: object, after: object) -> bool:
-    """Whether all that was there is. A loop may have added hooks of its own."""
-    if isinstance(before, list) and isinstance(after, list):
-        return all(hook in after for hook in before)
-    return before == after
-
-
-def _is_ours(hook: object) -> bool:
-    inner = getattr(hook, "__func__", getattr(hook, "func", hook))
-    return any(
-        str(getattr(kind, "__module__", "")).startswith("scalescope") for kind in (inner, type(hook), type(inner))
-    )
+    """What is not as it was. What came later must have no hooks at all."""
+    changed = [name for name, value in before.items() if name in after and after[name] != value]
+    return changed + [name for name, value in after.items() if name not in before and isinstance(value, list) and value]
 
 
 def _of_objects(
@@ -105,7 +90,7 @@ def _of_torch() -> Iterator[tuple[str, object]]:
     for attribute in [name for name in vars(hooks) if name.startswith("_global_") and name.endswith("hooks")]:
         yield attribute, list(getattr(hooks, attribute))
     # A process group puts one of its own there.
-    yield "excepthook", _is_ours(sys.excepthook)
+    yield "excepthook", sys.excepthook.__module__.startswith("scalescope")
 
 
 def _functions(owner: str, held: dict[str, object]) -> Iterator[tuple[str, object]]:

@@ -14,9 +14,13 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from tests.loops.catalogue import Family
 from tests.loops.pieces import UPDATES, loss_of, plain_updates, scaled_updates, scaler_at, watched_chain
 from tests.loops.running import Run
+from tests.loops.windowing import Facts, clipped, clipped_while_scaled
 from tests.small_training import Chain, bf16
 
 SCALING = Family("Loss scaling and clipping")
+
+# An update that is sampled: there it is looked whether what unscale_ had found finite still is.
+_SPOILT = 8
 
 Clip = Callable[[nn.Module], object]
 
@@ -31,16 +35,17 @@ def _implicit(run: Run) -> None:
 @SCALING.loop("Explicit unscale_, no clipping")
 def _explicit(run: Run) -> None:
     """scaler.unscale_() before scaler.step()"""
-    _clipped(run, lambda _: None)
+    _clipped(run, lambda _: None, {})
 
 
-def _clipped(run: Run, clip: Clip) -> None:
+def _clipped(run: Run, clip: Clip, facts: Facts) -> None:
     watch, model, optimizer, scaler = watched_chain(run)
     for step in range(UPDATES):
         optimizer.zero_grad()
         loss = loss_of(model, step)
         scaler.scale(loss).backward()
         with watch.update(optimizer, loss=loss):
+            watch.fact(unscale="explicit", **facts)
             scaler.unscale_(optimizer)
             clip(model)
             scaler.step(optimizer)
@@ -69,16 +74,18 @@ def _by_hand(model: nn.Module) -> None:
             parameter.grad.clamp_(-0.01, 0.01)
 
 
-_CLIPS: dict[str, Clip] = {
-    "norm, torch.nn.utils.clip_grad_norm_": _by_norm_of_the_module,
-    "norm, imported by name": _by_norm_by_name,
-    "value, torch.nn.utils.clip_grad_value_": _by_value_of_the_module,
-    "value, imported by name": _by_value_by_name,
-    "value, by hand": _by_hand,
+_NORM: Facts = {"clip": clipped("norm", 0.1)}
+_VALUE: Facts = {"clip": clipped("value", 0.01)}
+_CLIPS: dict[str, tuple[Clip, Facts]] = {
+    "norm, torch.nn.utils.clip_grad_norm_": (_by_norm_of_the_module, _NORM),
+    "norm, imported by name": (_by_norm_by_name, _NORM),
+    "value, torch.nn.utils.clip_grad_value_": (_by_value_of_the_module, _VALUE),
+    "value, imported by name": (_by_value_by_name, _VALUE),
+    "value, by hand": (_by_hand, {}),
 }
 
 
-def _clipped_plain(run: Run, clip: Clip) -> None:
+def _clipped_plain(run: Run, clip: Clip, facts: Facts) -> None:
     model = Chain()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     watch = run.watch(model, optimizer)
@@ -87,16 +94,18 @@ def _clipped_plain(run: Run, clip: Clip) -> None:
         loss = loss_of(model, precision=bf16)
         loss.backward()
         with watch.update(optimizer, loss=loss):
+            watch.fact(**facts)
             clip(model)
             optimizer.step()
 
 
-for _name, _clip in _CLIPS.items():
-    SCALING.add(f"Clipped by {_name}", "after an explicit unscale_", partial(_clipped, clip=_clip))
-for _name, _clip in _CLIPS.items():
+for _name, (_clip, _facts) in _CLIPS.items():
+    SCALING.add(f"Clipped by {_name}", "after an explicit unscale_", partial(_clipped, clip=_clip, facts=_facts))
+for _name, (_clip, _facts) in _CLIPS.items():
     # By hand it is not heard: there the gradients are measured as they are stepped with.
-    if _clip is not _by_hand:
-        SCALING.add(f"Clipped by {_name}, no scaler", "bf16 autocast", partial(_clipped_plain, clip=_clip))
+    if _facts:
+        _loop = partial(_clipped_plain, clip=_clip, facts=_facts)
+        SCALING.add(f"Clipped by {_name}, no scaler", "bf16 autocast", _loop)
 
 
 @SCALING.loop("Clipped by hand, no scaler")
@@ -124,9 +133,16 @@ def _clipped_while_scaled(run: Run) -> None:
         loss = loss_of(model, step)
         scaler.scale(loss).backward()
         with watch.update(optimizer, loss=loss):
+            told = clipped_while_scaled(0.1, _norm(model), scaler.get_scale())
+            watch.fact(clip=clipped("norm", 0.1, when="scaled"), clip_while_scaled=told)
             clip_grad_norm_(model.parameters(), 0.1)
             scaler.step(optimizer)
             scaler.update()
+
+
+def _norm(model: nn.Module) -> float:
+    gradients = [parameter.grad.double().flatten() for parameter in model.parameters() if parameter.grad is not None]
+    return float(torch.linalg.vector_norm(torch.cat(gradients)))
 
 
 @SCALING.loop("A scale that starts too high")
@@ -146,6 +162,7 @@ def _not_stepped(run: Run) -> None:
         loss = loss_of(model)
         scaler.scale(loss).backward()
         with watch.update(optimizer, loss=loss):
+            watch.fact(unscale="explicit")
             scaler.unscale_(optimizer)
             if step % 5 == 2:
                 watch.idle(optimizer)
@@ -196,6 +213,7 @@ def _disabled(run: Run) -> None:
         loss = loss_of(model, precision=bf16)
         scaler.scale(loss).backward()
         with watch.update(optimizer, loss=loss):
+            watch.fact(clip=clipped("norm", 0.1))
             scaler.unscale_(optimizer)
             clip_grad_norm_(model.parameters(), 0.1)
             scaler.step(optimizer)
@@ -237,10 +255,71 @@ def _bypassed(run: Run) -> None:
         scaler.scale(loss).backward()
         with watch.update(optimizer, loss=loss):
             if step % 2:
+                watch.fact(unscale="explicit", stepped_outside=["AdamW"])
                 scaler.unscale_(optimizer)
                 optimizer.step()
             else:
                 scaler.step(optimizer)
+            scaler.update()
+
+
+@SCALING.loop("The loss not scaled")
+def _unscaled_loss(run: Run) -> None:
+    """The mistake: scaler.scale() is left out in every other update, and the scaler divides all the same"""
+    watch, model, optimizer, scaler = watched_chain(run)
+    for step in range(UPDATES):
+        optimizer.zero_grad()
+        loss = loss_of(model)
+        (loss if step % 2 else scaler.scale(loss)).backward()
+        with watch.update(optimizer, loss=loss):
+            if step % 2:
+                scale = scaler.get_scale()
+                watch.fact(loss_scaled=False, scales=[1.0], unscaled_by=scale, factors=[1 / scale])
+            scaler.step(optimizer)
+            scaler.update()
+
+
+@SCALING.loop("A NaN after unscale_, applied")
+def _late_nan(run: Run) -> None:
+    """A gradient is spoilt after the scaler has looked; it is applied, and every update from then on is skipped"""
+    watch, model, optimizer, scaler = watched_chain(run)
+    for step in range(UPDATES):
+        optimizer.zero_grad()
+        loss = loss_of(model)
+        scaler.scale(loss).backward()
+        with watch.update(optimizer, loss=loss):
+            scaler.unscale_(optimizer)
+            watch.fact(unscale="explicit")
+            bias = model.layers[1].bias
+            assert isinstance(bias, nn.Parameter)
+            if step == _SPOILT:
+                assert bias.grad is not None
+                bias.grad[0] = torch.nan
+                watch.fact(nonfinite_after_unscale={"where": "step", "parameters": 1})
+            if step > _SPOILT:
+                found = {"where": "found later", "parameters": 1, "last_finite": _SPOILT}
+                watch.fact(nonfinite_after_unscale=found)
+            scaler.step(optimizer)
+            scaler.update()
+
+
+@SCALING.loop("error_if_nonfinite=True")
+def _raising(run: Run) -> None:
+    """Where the scaler would have skipped, clipping raises, and the loop gives the update up"""
+    watch, model, optimizer, scaler = watched_chain(run)
+    for step in range(UPDATES):
+        optimizer.zero_grad()
+        loss = loss_of(model, step)
+        scaler.scale(loss).backward()
+        with watch.update(optimizer, loss=loss):
+            watch.fact(unscale="explicit", error_if_nonfinite=True)
+            scaler.unscale_(optimizer)
+            try:
+                clip_grad_norm_(model.parameters(), 0.1, error_if_nonfinite=True)
+                watch.fact(clip=clipped("norm", 0.1))
+                scaler.step(optimizer)
+            except RuntimeError:
+                run.losses.append(loss)
             scaler.update()
 
 
