@@ -1,5 +1,7 @@
 """What one sampled update costs: every statistic of 148 tensors, 28 million gradients, one thread.
 
+What the update did to the weights comes on top: it looks at a part of them.
+
 Ratios are to ``torch._foreach_norm`` over the same gradients in the same round, one read of all values. The
 usual hooks are measured beside ours where they are installed:
 
@@ -20,6 +22,10 @@ from pathlib import Path
 import torch
 from scalescope.numerics.measure import measure
 from scalescope.packing import pack
+from scalescope.taps.parameters import Parameters
+from scalescope.taps.weights_changed import Copied, GradientAt
+from scalescope.taps.weights_rows import batches_of
+from torch import nn
 
 from benchmarks.gradients import gradients, round_robin
 
@@ -31,6 +37,22 @@ def naive(grads: dict[str, torch.Tensor]) -> list[float]:
         statistics = (grad.norm(), grad.abs().max(), grad.mean(), (grad == 0).sum(), torch.isfinite(grad).all())
         found += [float(value.item()) for value in statistics]
     return found
+
+
+def weights(grads: dict[str, torch.Tensor], dtype: torch.dtype) -> Callable[[], object]:
+    """What an update did to weights of ``dtype``: the copies before the step and the counts after it."""
+    tensors = [nn.Parameter(torch.full_like(grad, 0.02, dtype=dtype)) for grad in grads.values()]
+    for tensor, grad in zip(tensors, grads.values(), strict=True):
+        tensor.grad = grad.to(dtype)
+    optimizer = torch.optim.AdamW(tensors, fused=True)
+    optimizer.step()
+    parameters = Parameters([], [optimizer])
+
+    def look() -> None:
+        for batch in batches_of(optimizer, parameters, (), closure=False):
+            Copied(batch, GradientAt.BEFORE, None).count().columns()
+
+    return torch.no_grad()(look)
 
 
 def tensorboard(grads: dict[str, torch.Tensor], folder: Path) -> Callable[[], object]:
@@ -74,6 +96,8 @@ def candidates(grads: dict[str, torch.Tensor], folder: Path) -> dict[str, Callab
         "torch._foreach_norm": lambda: torch._foreach_norm(tensors),
         "scalescope: histograms and all statistics": lambda: measure(tensors).result(),
         "scalescope: the same, packed to be sent": lambda: pack(measure(tensors).result()),
+        "scalescope: what the update did, fp32": weights(grads, torch.float32),
+        "scalescope: what the update did, bf16": weights(grads, torch.bfloat16),
         "five statistics with .item()": lambda: naive(grads),
     }
     for name, peer in PEERS.items():
