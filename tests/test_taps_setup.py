@@ -6,13 +6,11 @@ import json
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scalescope.numerics.measure import measure
 from scalescope.taps.edge import Edge
 from scalescope.taps.setup import Setups, setup_text
-from scalescope.updates import Measured, Update
+from scalescope.updates import Update
 from scalescope.wire import Setup
 
 
@@ -25,8 +23,7 @@ class Told:
         self.setups = Setups(self.records.append, self.edge)
 
     def close(self, step: int, *, sampled: bool = False) -> None:
-        measured = [Measured((0,), measure([torch.ones(1)]))] if sampled else []
-        self.setups.closing(Update(step, float(step), measured=measured))
+        self.setups.closing(Update(step, float(step), periodic=sampled))
 
     def sent(self) -> list[tuple[int, dict[str, Any]]]:
         return [(record.step, json.loads(record.data)) for record in self.records]

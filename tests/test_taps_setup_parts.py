@@ -127,6 +127,15 @@ def test_a_parameter_that_never_gets_a_gradient_is_named_until_it_gets_one(
     assert "without_gradient" not in last
 
 
+def test_where_no_parameter_gets_a_gradient_all_are_named() -> None:
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watching(model, optimizer, every=5) as watched:
+        for _ in range(40):
+            optimizer.step()
+        assert told(watched.end())[-1]["without_gradient"] == ["weight", "bias"]
+
+
 def test_one_gradient_between_two_samples_is_enough(
     forking: tuple[Forking, torch.optim.Optimizer, Watched],
 ) -> None:

@@ -22,7 +22,7 @@ class Setups:
     """Collects the parts of one scope's set-up, and hands them on whole as an update closes.
 
     The last of the watchers: what the others tell at an update is told with it. A part is told by who knows it, or
-    read at sampled updates.
+    read at updates whose turn it is to be sampled.
     """
 
     def __init__(self, put: Callable[[Setup], None], edge: Edge) -> None:
@@ -36,7 +36,7 @@ class Setups:
         self._last: tuple[int, float] | None = None
 
     def read(self, part: str, reader: Callable[[], object], *, now_and_then: bool = False) -> None:
-        """Ask ``reader`` what ``part`` is at every sampled update, or at the 1st, 2nd, 4th ... 64th, 128th of them."""
+        """Ask ``reader`` what ``part`` is at every such update, or at the 1st, 2nd, 4th ... 64th, 128th of them."""
         self._readers.append((part, reader, now_and_then))
 
     def tell(self, part: str, value: object) -> None:
@@ -50,7 +50,8 @@ class Setups:
 
     def closing(self, update: Update) -> None:
         self._last = update.step, update.at
-        if update.measured:
+        # Also where no gradient was found to be measured.
+        if update.periodic:
             self._read()
         if self._changed and (self._told_at is None or update.step - self._told_at >= _APART):
             self._send(*self._last)
