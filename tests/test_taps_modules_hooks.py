@@ -12,6 +12,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.jit import _recursive
 from torch.utils import checkpoint
 
 from tests.small_modules import Account, no_hooks, tallies, trained
@@ -183,3 +184,18 @@ def test_transforms_of_functions_are_left_alone() -> None:
         return total
 
     assert tallies(trained(model, loss)) == {}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_a_model_may_be_scripted_while_hooks_hang_and_is_heard_again_afterwards() -> None:
+    own = _recursive.create_script_module
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watching(model, optimizer, every=1) as watched:
+        scripted = torch.jit.script(model)
+        for _ in range(2):
+            assert torch.equal(scripted(torch.ones(1, 2)), model(torch.ones(1, 2)))
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+        assert set(tallies(watched.end())) == {1}
+    assert _recursive.create_script_module is own

@@ -18,6 +18,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from scalescope.numerics.extremes import Extremes, below_infinity, extremes
+from scalescope.taps import scripting
 from scalescope.taps.backward import NO_TASK, graph_task
 from scalescope.taps.histograms import ModuleHistograms
 from scalescope.taps.loop import Loop
@@ -60,6 +61,11 @@ class ModulesTap:
         # As it was when the updates became dense.
         self._state: State | None = None
         self._listening = self._dense = False
+
+    def start(self) -> None:
+        """Listen from the first update on."""
+        scripting.listen(self)
+        self.attach()
 
     def attach(self) -> None:
         """Listen to the update that begins now, if it is likely to be sampled."""
@@ -124,11 +130,16 @@ class ModulesTap:
             self._forget()
         self.attach()
 
-    def remove(self) -> None:
-        self._listening = False
-        self._forget()
+    def step_aside(self) -> None:
+        """Take every hook off, until an update is listened to anew."""
         for index in list(self._hung):
             self._take_off(index)
+
+    def remove(self) -> None:
+        scripting.ignore(self)
+        self._listening = False
+        self._forget()
+        self.step_aside()
 
     def _heard(self, update: Update) -> Heard:
         heard = Heard(self._entries)

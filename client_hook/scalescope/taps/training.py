@@ -141,7 +141,7 @@ class TrainingTap:
             self._optimizer_tap.attach()
         self._weights_tap.attach_before()
         self._loop.start()
-        self._edge.guard(self._modules_tap.attach)
+        self._edge.guard(self._modules_tap.start)
 
     def _remove(self) -> None:
         scaler = None if self._scaler is None else self._scaler()
