@@ -195,7 +195,7 @@ class Tapped(GradScaler):
             return super().step(optimizer, *args, **kwargs)
         finally:
             for tap in _taps(self):
-                tap.stepping_now = None
+                tap.stepping_now, tap.loop.windows.stepping = None, False
                 if tap.awaits_step:
                     tap.loop.edge.call(tap.stepped, optimizer)
 

@@ -66,6 +66,8 @@ class Windows:
         self._parallel: Sequence[weakref.ref[torch.nn.Module]] = ()
         # Whose step the scaler was asked for in this update, and how many losses had been scaled by then.
         self._asked: dict[int, int] = {}
+        # Whether that step is running: what a closure in it adds to the gradients is stepped with.
+        self.stepping = False
         self.outside: dict[str, None] = {}
         self.closure = self.raises = False
         self._optimizers = optimizers
@@ -95,7 +97,7 @@ class Windows:
         if number is None:
             return
         window = self._open[number]
-        if number in self._asked and number not in self._sealed:
+        if number in self._asked and not self.stepping and number not in self._sealed:
             window = self._part(number, window.passes, self._asked[number])
         window.passes = passes
         scale = self.scale
@@ -120,6 +122,7 @@ class Windows:
 
     def asked(self, number: int) -> None:
         """The scaler is asked for the optimizer's step."""
+        self.stepping = True
         self._asked[number] = self.calls
 
     def look_at_gradients(self, number: int) -> None:
