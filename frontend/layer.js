@@ -1,10 +1,11 @@
-/** One layer: its exponent histogram over time, and a slider that moves the scale. */
+/** One layer: its exponent histogram over time, a slider that moves the scale, and what else is known of it. */
 
 import { ChartCard } from "./cards.js";
 import { byId, element, fill, setRaised, setText } from "./elements.js";
 import { aboutText } from "./facts.js";
 import { fetchJson, root, runPath } from "./fetching.js";
 import { count, octaves, percent } from "./format.js";
+import { showProbe } from "./probe.js";
 import { RunPage } from "./runpage.js";
 import { levelOf, limitLine, whatIf } from "./whatif.js";
 
@@ -25,9 +26,18 @@ let columns = [];
 /** @type {string | null} */
 let format = null;
 
-const page = new RunPage({ load, onRange: (range) => card.show([range[0] - 0.5, range[1] - 0.5]) });
+const page = new RunPage({
+  load,
+  onRange: (range) => {
+    for (const each of [card, ...lines.values()]) each.show([range[0] - 0.5, range[1] - 0.5]);
+  },
+});
+/** @type {Map<string, ChartCard>} */
+const lines = new Map();
+const probe = element("article", { class: "card" });
 const card = new ChartCard("histogram", "Exponents of the scaled gradient", true, page.reader);
 byId("charts").append(card.root);
+byId("lines").append(probe);
 
 slider.addEventListener("input", () => {
   page.view = { ...page.view, octaves: Number(slider.value) };
@@ -58,8 +68,22 @@ async function load() {
       await card.draw(found.chart, range, page.now);
       showParameter(found.parameter, found.names);
       showSlider();
+      for (const chart of /** @type {import("./plotly.d.ts").Chart[]} */ (found.lines)) {
+        await lineCard(chart).draw(chart, range, page.now);
+      }
+      showProbe(probe, found.probe, format);
     },
   };
+}
+
+/** @param {import("./plotly.d.ts").Chart} chart */
+function lineCard({ name, title }) {
+  const known = lines.get(name);
+  if (known) return known;
+  const made = new ChartCard(name, title, false, page.reader);
+  lines.set(name, made);
+  probe.before(made.root);
+  return made;
 }
 
 function showSlider() {

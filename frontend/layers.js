@@ -14,17 +14,33 @@ const MANY_ROWS = 80;
 
 const measure = /** @type {HTMLSelectElement} */ (byId("measure"));
 const match = /** @type {HTMLInputElement} */ (byId("match"));
-/** @type {string[]} */
-let names = [];
+/**
+ * A row of the heat map. `opens`: the parameter whose page it opens.
+ * @typedef {{name: string, latest: number | null, worst: number | null, opens: string | null}} Row
+ *
+ * @type {Row[]}
+ */
+let rows = [];
 
 const page = new RunPage({ load, onRange: (range) => card.show([range[0] - 0.5, range[1] - 0.5]) });
-const card = new ChartCard("layers", "Layers", true, { ...page.reader, onPick: (row) => open(names[row]) });
+const card = new ChartCard("layers", "Layers", true, { ...page.reader, onPick: (row) => open(rows[row]?.opens) });
 const links = element("ul", { class: "names" });
 const byName = element("details", { class: "card wide" }, element("summary", {}, "Layers by name"), links);
 byId("charts").append(card.root, byName);
 
+const hints = {
+  layer:
+    "Rows are layers in forward order, columns are updates. A click on a row opens the layer; the list below has links.",
+  module:
+    "Rows are modules in forward order, columns are updates. A click on a row opens the first layer in the module; the list below has links.",
+};
+
 match.value = page.view.match;
 match.addEventListener("input", () => page.change({ match: match.value }));
+byId("clear").addEventListener("click", () => {
+  match.value = "";
+  page.change({ match: "" });
+});
 measure.addEventListener("change", () => page.change({ measure: measure.value }));
 byId("filter").addEventListener("submit", (event) => event.preventDefault());
 addEventListener("keydown", (event) => {
@@ -45,31 +61,51 @@ async function load() {
     step: answer.step,
     draw: async () => {
       showMeasures(answer.measures);
-      names = answer.chart.figure.layout.meta?.names ?? [];
-      card.height = heightOf(names.length);
+      rows = answer.rows;
+      card.height = heightOf(rows.length);
       await card.draw(answer.chart, range, page.now);
-      const cut = answer.rows.length < answer.total ? `, the first ${count(answer.rows.length)} shown` : "";
-      setText(byId("matches"), `${count(answer.total)} layer${answer.total === 1 ? "" : "s"}${cut}`);
-      showLinks(answer.rows);
+      const cut = rows.length < answer.total ? `, the first ${count(rows.length)} shown` : "";
+      setText(byId("matches"), `${count(answer.total)} ${answer.called}${answer.total === 1 ? "" : "s"}${cut}`);
+      setText(byId("hint"), hints[answer.called === "module" ? "module" : "layer"]);
+      byId("clear").hidden = answer.total > 0 || page.view.match === "";
+      showLinks();
     },
   };
 }
 
-/** @param {{name: string, title: string}[]} measures */
+/** @param {{name: string, title: string, group: string}[]} measures */
 function showMeasures(measures) {
   if (measure.options.length === 0) {
-    measure.append(...measures.map(({ name, title }) => element("option", { value: name }, `${title} (${name})`)));
+    const groups = [...new Set(measures.map(({ group }) => group))];
+    measure.append(
+      ...groups.map((label) =>
+        element(
+          "optgroup",
+          { label },
+          ...measures
+            .filter(({ group }) => group === label)
+            .map(({ name, title }) => element("option", { value: name }, title)),
+        ),
+      ),
+    );
   }
   measure.value = page.view.measure;
 }
 
-/** @param {{name: string}[]} rows */
-function showLinks(rows) {
-  const text = JSON.stringify(rows.map(({ name }) => name));
+function showLinks() {
+  const text = JSON.stringify(rows.map(({ name, opens }) => [name, opens]));
   if (links.dataset.names === text) return;
   links.dataset.names = text;
   byName.hidden = rows.length === 0;
-  links.replaceChildren(...rows.map(({ name }) => element("li", {}, element("a", { href: addressOf(name) }, name))));
+  links.replaceChildren(...rows.map(({ name, opens }) => element("li", {}, linkTo(name || "(the model)", opens))));
+}
+
+/**
+ * @param {string} name
+ * @param {string | null} opens
+ */
+function linkTo(name, opens) {
+  return opens === null ? name : element("a", { href: addressOf(opens) }, name);
 }
 
 /** @param {number} rows */
@@ -82,9 +118,9 @@ function addressOf(name) {
   return `${root}/runs/${encodeURIComponent(page.run)}/layers/${encodeURIComponent(name)}`;
 }
 
-/** @param {string | undefined} name */
+/** @param {string | null | undefined} name */
 function open(name) {
-  if (name !== undefined) location.assign(addressOf(name));
+  if (name !== null && name !== undefined) location.assign(addressOf(name));
 }
 
 async function loadRun() {

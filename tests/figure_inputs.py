@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from scalescope.numerics.exponents import MIN_EXPONENT, Histograms
 from scalescope_server.figures.chart import Look
+from scalescope_server.figures.grid import Grid
+from scalescope_server.figures.layers import Measured
 from scalescope_server.figures.palette import DARK
 from scalescope_server.store.records import EventRow, ParameterRow, SampleBucket, Series
 
@@ -56,3 +58,9 @@ def sample(step: int, scale: float | None, *rows: Sequence[float], periodic: boo
 
 def event(step: int, kind: str, **data: object) -> EventRow:
     return EventRow(id=step, kind=kind, step=step, rank=0, at=0.0, data=data)
+
+
+def shown(values: Sequence[Sequence[float]], *names: str) -> Measured:
+    """Rows of a measure with these values, columns of ten updates."""
+    empty: tuple[tuple[SampleBucket, ...], ...] = tuple(() for _ in values[0])
+    return Measured(names, Grid(0, 10, empty), np.array(values, np.float64), len(names))

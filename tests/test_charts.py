@@ -144,7 +144,7 @@ def test_a_heat_map_reads_no_more_rows_than_it_may(served: Served, monkeypatch: 
     monkeypatch.setattr(reads, "MAX_SAMPLE_ROWS", 100)
     reader, run = served.store.reader, RunId("run-1")
     detail = reader.run(run)
-    grid, read = reads.sampled_grid(reader, run, reads.Wanted(Look(DARK), 1000), detail.parameters, detail)
+    grid, read, _ = reads.sampled_grid(reader, run, reads.Wanted(Look(DARK), 1000), detail.parameters, detail)
     assert 100 / 8 / 2 <= len(read) <= 100 / 2
     assert len(grid.columns) == len(read)
 

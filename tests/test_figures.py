@@ -13,18 +13,21 @@ import pytest
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import flushed, headroom, overflowed
 from scalescope.numerics.formats import BF16, FP16
+from scalescope.numerics.measures import evaluate
 from scalescope_server.figures.chart import Chart, Look, log2_axis, plain
 from scalescope_server.figures.grid import gridded
 from scalescope_server.figures.layer import layer_chart, readings
-from scalescope_server.figures.layers import MEASURES, layers_chart
+from scalescope_server.figures.layers import layers_chart
 from scalescope_server.figures.marks import MAX_MARKS, marks
+from scalescope_server.figures.measures import MEASURES
 from scalescope_server.figures.palette import DARK, LIGHT, PALETTES, Palette
+from scalescope_server.figures.plans import PLANS, Line, Plan, plans_for
 from scalescope_server.figures.scale import scale_chart
-from scalescope_server.figures.series import PLANS, Line, Plan, plans_for, series_chart
+from scalescope_server.figures.series import series_chart
 from scalescope_server.figures.skip_rate import skip_rate_chart
-from scalescope_server.figures.walls import compute_format, flush_wall, walls
+from scalescope_server.figures.walls import as_parts, compute_format, flush_wall, walls
 
-from tests.figure_inputs import LOOK, event, parameter, sample, series, table
+from tests.figure_inputs import LOOK, event, parameter, sample, series, shown, table
 
 FRONTEND = Path(__file__).parents[1] / "frontend"
 GOLDEN = Path(__file__).parent / "js" / "whatif.json"
@@ -48,8 +51,6 @@ def test_every_figure_is_valid_for_plotly(palette: Palette, compact: bool) -> No
     look = Look(palette, compact)
     scale = {"scale": series([4.0, 8.0]), "skipped": series([0, 1])}
     events = [event(1, "skip", scale=8.0, next_scale=4.0, parameter="a"), event(0, "growth", scale=4.0, next_scale=8.0)]
-    grid = gridded([sample(0, 4.0, [1.0, 0.0], [2.0, np.inf])], 10)
-    parameters = [parameter("a.weight"), parameter("b.weight", 1)]
     check(scale_chart(scale, 1, events, [walls(sample(0, 4.0, [1.0]))], look))
     check(scale_chart({key: series([1.0, 2.0], bucket=8) for key in scale}, 8, events, [], look))
     check(skip_rate_chart(series([0, 1, 0]), 1, look))
@@ -57,8 +58,8 @@ def test_every_figure_is_valid_for_plotly(palette: Palette, compact: bool) -> No
         check(series_chart(plan, {line.series: series([0.1, np.nan, np.inf]) for line in plan.lines}, 1, look))
         check(series_chart(plan, {line.series: series([]) for line in plan.lines}, 8, look))
     for measure in MEASURES:
-        check(layers_chart(measure, grid, parameters, 2, look)[0])
-    check(layer_chart(parameters[0], gridded([sample(3, 2.0**16, [1.0, 0.0, 3e-9])], 10), look))
+        check(layers_chart(measure, shown([[0.5, np.nan], [0.0, 3.0]], "a.weight", "b.weight"), look)[0])
+    check(layer_chart(parameter("a"), gridded([sample(3, 2.0**16, [1.0, 0.0, 3e-9])], 10), look))
 
 
 def test_no_figure_uses_what_the_content_policy_forbids() -> None:
@@ -135,9 +136,10 @@ def test_a_compute_format_is_known_by_each_of_its_names_or_not_at_all(name: str 
 
 
 def test_subnormals_of_an_unknown_format_are_not_guessed() -> None:
-    grid = gridded([sample(0, 1.0, [2.0**-20], [2.0**-20])], 10)
-    _, rows = layers_chart("subnormal_share", grid, [parameter("a"), parameter("b", 1, None)], 2, LOOK)
-    assert rows == [("a", 1.0, 1.0), ("b", None, None)]
+    part = as_parts([sample(0, 1.0, [2.0**-20], [2.0**-20])])
+    known, unknown = evaluate("subnormal_share", part, [compute_format(parameter("a")), None])
+    assert known == 1.0
+    assert np.isnan(unknown)
 
 
 def test_the_walls_agree_with_real_casts() -> None:
@@ -226,11 +228,10 @@ def test_samples_at_two_scales_are_shifted_to_the_one_the_column_ends_with() -> 
 
 
 def test_a_layer_keeps_its_place_in_forward_order_and_a_missing_sample_is_a_gap() -> None:
-    grid = gridded([sample(0, 1.0, [0.0, 1.0], [1.0]), sample(20, 1.0, [0.0, 0.0], [1.0])], 10)
-    chart, rows = layers_chart("zero_share", grid, [parameter("first"), parameter("second", 1)], 2, LOOK)
+    chart, rows = layers_chart("zero_share", shown([[0.5, np.nan, 1.0], [0.0, np.nan, 0.0]], "first", "second"), LOOK)
     figure = check(chart)
     assert list(figure.data[0].y) == ["first", "second"]
-    assert [list(row) for row in figure.data[0].z] == [[0.5, None, 1.0], [0.0, None, 0.0]]
+    assert [list(row) for row in figure.data[0].z] == [[50.0, None, 100.0], [0.0, None, 0.0]]
     assert figure.layout.yaxis.autorange == "reversed"
     assert rows == [("first", 1.0, 1.0), ("second", 0.0, 0.0)]
 
@@ -242,7 +243,7 @@ def test_names_of_a_trainer_are_never_markup() -> None:
     charts = [
         series_chart(own, {HOSTILE: series([1.0, np.nan])}, 1, LOOK),
         scale_chart({"scale": series([8.0, 4.0])}, 1, [skip], [], LOOK),
-        layers_chart("amax", grid, [parameter(HOSTILE)], 1, LOOK)[0],
+        layers_chart("amax", shown([[1.0]], HOSTILE), LOOK)[0],
         layer_chart(parameter(HOSTILE), grid, LOOK),
     ]
     for chart in charts:

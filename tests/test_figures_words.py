@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from scalescope_server.figures.chart import Look, log2_axis, share_axis
-from scalescope_server.figures.grid import gridded
 from scalescope_server.figures.layers import layers_chart
-from scalescope_server.figures.series import PLANS, series_chart
+from scalescope_server.figures.plans import PLANS
+from scalescope_server.figures.series import series_chart
 
-from tests.figure_inputs import LOOK, parameter, sample, series
+from tests.figure_inputs import LOOK, series, shown
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,12 @@ def test_only_a_chart_with_values_that_are_not_finite_explains_their_mark() -> N
 
 def test_a_phone_shows_which_block_a_layer_belongs_to() -> None:
     names = ["characters.weight", "blocks.11.norm1.weight", "blocks.11.bias"]
-    grid = gridded([sample(0, 1.0, [1.0], [1.0], [1.0])], 1)
-    rows = [parameter(name, i) for i, name in enumerate(names)]
-    shown: Any = layers_chart("zero_share", grid, rows, 3, Look(LOOK.palette, compact=True))[0].figure
-    assert shown["layout"]["yaxis"]["ticktext"] == ["characters.weight", "b.11.norm1.weight", "b.11.bias"]
+    phone = Look(LOOK.palette, compact=True)
+    figure: Any = layers_chart("zero_share", shown([[0.5], [0.5], [0.5]], *names), phone)[0].figure
+    assert figure["layout"]["yaxis"]["ticktext"] == ["characters.weight", "b.11.norm1.weight", "b.11.bias"]
 
 
 def test_layers_without_a_sample_are_still_named() -> None:
-    chart, rows = layers_chart("zero_share", gridded([], 10), [parameter("a")], 1, LOOK, missing="No update yet.")
+    chart, rows = layers_chart("zero_share", shown([[]], "a"), LOOK, missing="No update yet.")
     assert chart.missing == "No update yet."
     assert rows == [("a", None, None)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
-from scalescope.numerics.measures import MeasureName
 
 from scalescope_server.answers import json_answer
 from scalescope_server.figures.answers import draw_layer, draw_layers, draw_overview
@@ -18,6 +17,7 @@ from scalescope_server.figures.palette import PALETTES, PaletteName
 from scalescope_server.figures.reads import Wanted
 from scalescope_server.figures.told import draw_told
 from scalescope_server.inputs import RunHere, SpanHere
+from scalescope_server.layer_rows import LayerMeasure
 from scalescope_server.rooms import RoomsHere
 from scalescope_server.store.curves import MAX_POINTS
 
@@ -64,10 +64,10 @@ async def layers(
     run: RunHere,
     rooms: RoomsHere,
     wanted: WantedHere,
-    measure: MeasureName = "subnormal_share",
+    measure: LayerMeasure = "subnormal_share",
     match: Annotated[str, Query(max_length=512)] = "",
 ) -> Response:
-    """The heat map of one measure over the parameters whose name contains ``match``."""
+    """The heat map of one measure over the parameters, or modules, whose name contains ``match``."""
     return json_answer(await rooms.reading.read(draw_layers, rooms.store.reader, run, wanted, measure, match))
 
 

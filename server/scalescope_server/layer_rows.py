@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from scalescope.numerics.formats import BF16, FP16, FloatFormat, known_format
 from scalescope.numerics.measures import MeasureName
 
 from scalescope_server.store.records import ModuleRow, ParameterRow
-from scalescope_server.tallies import TallyMeasure
+from scalescope_server.tallies import PLANS, TallyMeasure
 
 LayerMeasure = Literal[MeasureName, TallyMeasure]
+
+SAMPLED: dict[LayerMeasure, MeasureName] = {name: name for name in get_args(MeasureName)}
+TALLIED: dict[LayerMeasure, TallyMeasure] = {name: name for name in PLANS}
 
 
 class LayerRow(NamedTuple):

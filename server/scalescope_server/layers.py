@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypedDict, get_args
+from typing import Literal, TypedDict
 
 from scalescope.numerics.formats import format_named
 from scalescope.numerics.measures import MeasureName
 from scalescope.wire import SampleKind, Subject
 
 from scalescope_server.errors import NotFoundError
-from scalescope_server.layer_rows import LayerMeasure, LayerRow, computed_rows, module_rows, stored_rows
+from scalescope_server.layer_rows import LayerRow, computed_rows, module_rows, stored_rows
 from scalescope_server.measured_answers import HistogramAnswer, LayersAnswer
 from scalescope_server.samples import histogram_answer, sample_layers, tally_layers
 from scalescope_server.store.layouts import subject_of
@@ -19,9 +19,6 @@ from scalescope_server.store.records import Listed
 from scalescope_server.tallies import PLANS, TallyMeasure
 
 NarrowFormat = Literal["fp16", "bf16"]
-
-SAMPLED: dict[LayerMeasure, MeasureName] = {name: name for name in get_args(MeasureName)}
-TALLIED: dict[LayerMeasure, TallyMeasure] = {name: name for name in PLANS}
 
 
 class Range(TypedDict):

@@ -9,8 +9,8 @@ from scalescope.wire import SampleKind
 
 from scalescope_server.answers import json_answer
 from scalescope_server.inputs import Cursor, Rank, RunHere, Span, SpanHere, clamped
-from scalescope_server.layer_rows import LayerMeasure
-from scalescope_server.layers import SAMPLED, TALLIED, Layers, NarrowFormat, Range
+from scalescope_server.layer_rows import SAMPLED, TALLIED, LayerMeasure
+from scalescope_server.layers import Layers, NarrowFormat, Range
 from scalescope_server.measured_answers import FactsAnswer, HistogramAnswer, LayersAnswer, ProbesAnswer, probe_line
 from scalescope_server.openapi import answers
 from scalescope_server.rooms import Rooms, RoomsHere

@@ -6,18 +6,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from scalescope.numerics.measures import MeasureName
 
 from scalescope_server.errors import NotFoundError
 from scalescope_server.figures.chart import Chart
 from scalescope_server.figures.layer import Reading, layer_chart, readings
-from scalescope_server.figures.layers import MAX_ROWS, MEASURES, layers_chart
+from scalescope_server.figures.layer_lines import Layer, LayerProbe
+from scalescope_server.figures.layers import layers_chart
+from scalescope_server.figures.measured import read_measured
+from scalescope_server.figures.measures import MEASURES
+from scalescope_server.figures.plans import Plan, plans_for
 from scalescope_server.figures.reads import Wanted, marked_events, sampled_grid, scale_walls
 from scalescope_server.figures.scale import NO_SCALER, scale_chart
-from scalescope_server.figures.series import Plan, plans_for, series_chart
+from scalescope_server.figures.series import series_chart
 from scalescope_server.figures.skip_rate import SKIP_RATE, rate_window, skip_rate_chart
 from scalescope_server.figures.tiles import Tiles, tiles
 from scalescope_server.figures.times import TIMES, is_split, times_chart
+from scalescope_server.layer_rows import LayerMeasure
 from scalescope_server.store.records import ParameterRow, RunDetail, RunId, Series
 
 if TYPE_CHECKING:
@@ -43,22 +47,39 @@ class OverviewAnswer(Struct, frozen=True, kw_only=True):
     charts: list[Chart]
 
 
-class LayerRow(Struct, frozen=True):
+class Offered(Struct, frozen=True):
+    """A measure to choose, under the heading ``group``."""
+
+    name: str
+    title: str
+    group: str
+
+
+class LayerLine(Struct, frozen=True):
+    """A row of the heat map; ``worst`` is its highest value, of headroom the lowest. ``opens``: whose page it opens."""
+
     name: str
     latest: float | None
-    highest: float | None
+    worst: float | None
+    opens: str | None
 
 
 class LayersAnswer(Struct, frozen=True, kw_only=True):
+    """``total``: how many rows match; ``called``: what a row is, "layer" or "module"."""
+
     step: int | None
-    measures: list[Named]
+    measures: list[Offered]
     total: int
+    called: str
     chart: Chart
-    rows: list[LayerRow]
+    rows: list[LayerLine]
 
 
 class LayerAnswer(Struct, frozen=True, kw_only=True):
-    """``scale`` is the one in force; ``names`` are all parameters in forward order."""
+    """``scale`` is the one in force; ``names`` are all parameters in forward order.
+
+    ``lines``: what else is known of the layer over time.
+    """
 
     step: int | None
     scale: float | None
@@ -66,6 +87,8 @@ class LayerAnswer(Struct, frozen=True, kw_only=True):
     names: list[str]
     chart: Chart
     readings: list[Reading]
+    lines: list[Chart]
+    probe: LayerProbe | None
 
 
 def draw_overview(reader: Reader, run: RunId, wanted: Wanted, charts: Sequence[str] | None) -> OverviewAnswer:
@@ -85,21 +108,40 @@ def draw_overview(reader: Reader, run: RunId, wanted: Wanted, charts: Sequence[s
     )
 
 
-def draw_layers(reader: Reader, run: RunId, wanted: Wanted, measure: MeasureName, match: str) -> LayersAnswer:
+def draw_layers(reader: Reader, run: RunId, wanted: Wanted, measure: LayerMeasure, match: str) -> LayersAnswer:
     """The heat map of ``measure``; ``match`` filters by a part of the name, whatever the case."""
     detail = reader.run(run)
-    matching = [p for p in detail.parameters if match.casefold() in p.name.casefold()]
-    shown = matching[:MAX_ROWS]
-    grid, _ = sampled_grid(reader, run, wanted, shown, detail)
-    missing = _no_sample(detail) if matching or not match else f'No layer has "{match}" in its name.'
-    chart, rows = layers_chart(measure, grid, shown, len(matching), wanted.look, missing=missing)
+    measured = read_measured(reader, run, wanted, detail, measure, match)
+    missing = _nothing_measured(detail, measure)
+    if not measured.total and match:
+        missing = f'No {MEASURES[measure].rows} has "{match}" in its name.'
+    chart, rows = layers_chart(measure, measured, wanted.look, missing=missing)
     return LayersAnswer(
         step=detail.summary.last_step,
-        measures=[Named(name, plan.title) for name, plan in MEASURES.items()],
-        total=len(matching),
+        measures=[Offered(name, plan.title, plan.group) for name, plan in MEASURES.items()],
+        total=measured.total,
+        called=MEASURES[measure].rows,
         chart=chart,
-        rows=[LayerRow(*row) for row in rows],
+        rows=[LayerLine(*row, opens=_opened_by(row[0], measure, detail.parameters)) for row in rows],
     )
+
+
+def _opened_by(name: str, measure: LayerMeasure, parameters: Sequence[ParameterRow]) -> str | None:
+    """The parameter whose page a row opens: itself, or the first in a module."""
+    if MEASURES[measure].rows == "layer":
+        return name
+    inside = (p.name for p in parameters if not name or p.module == name or p.module.startswith(f"{name}."))
+    return next(inside, None)
+
+
+def _nothing_measured(detail: RunDetail, measure: LayerMeasure) -> str:
+    group = MEASURES[measure].group
+    if detail.summary.last_step is None or group == "Gradients":
+        return _no_sample(detail)
+    if group == "Reference probe":
+        return "No reference probe in this range: scope.probe(lambda: loss_fn(model(x), y)) makes one."
+    what = "Modules are listened to" if group == "Modules" else "Updates are measured"
+    return f"Nothing in this range: {what.lower()} at sampled updates, every {detail.every:,}."
 
 
 def draw_layer(reader: Reader, run: RunId, wanted: Wanted, parameter: str) -> LayerAnswer:
@@ -112,7 +154,8 @@ def draw_layer(reader: Reader, run: RunId, wanted: Wanted, parameter: str) -> La
     row = next((p for p in detail.parameters if p.name == parameter), None)
     if row is None:
         raise NotFoundError(f"run {run} has no parameter called {parameter!r}", field="parameter")
-    grid, samples = sampled_grid(reader, run, wanted, [row], detail)
+    grid, samples, bucket = sampled_grid(reader, run, wanted, [row], detail)
+    layer = Layer(reader, run, wanted, row, samples, bucket)
     return LayerAnswer(
         step=detail.summary.last_step,
         scale=detail.summary.scale,
@@ -120,6 +163,8 @@ def draw_layer(reader: Reader, run: RunId, wanted: Wanted, parameter: str) -> La
         names=[p.name for p in detail.parameters],
         chart=layer_chart(row, grid, wanted.look, missing=_no_sample(detail)),
         readings=readings(samples),
+        lines=layer.charts() if detail.summary.last_step is not None else [],
+        probe=layer.probe(),
     )
 
 

@@ -30,6 +30,7 @@ MONOSPACED = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono',
 _SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 # Over fewer octaves, powers of two leave an axis almost bare.
 _FEW_OCTAVES = 3.0
+_FEW_DECADES = 2.0
 _TICK_STEPS = (1, 2, 4, 5, 8, 10, 16, 20, 32, 64)
 # Beyond it, 2.0**x is no float.
 _LARGEST_EXPONENT = 1023.0
@@ -103,6 +104,20 @@ def log2_axis(look: Look, low: float, high: float, ticks: int = 7) -> Json:
     values = list(range(math.ceil(low / step) * step, math.floor(high) + 1, step))
     labels = [log2_label(value) for value in values]
     return axis(look) | {"range": [low, high], "tickmode": "array", "tickvals": values, "ticktext": labels}
+
+
+def log10_axis(look: Look, low: float, high: float, ticks: int = 5) -> Json:
+    """A linear axis of decimal exponents from ``low`` to ``high``, its ticks at powers of ten, or at round numbers
+    where fewer than two decades are shown.
+    """
+    if high - low < _FEW_DECADES:
+        values = [value for value in _round_values(10.0**low, 10.0**high) if value > 0]
+        told = {"tickvals": [math.log10(value) for value in values], "ticktext": [f"{value:.6g}" for value in values]}
+        return axis(look) | {"range": [low, high], "tickmode": "array"} | told
+    step = max(math.ceil((high - low) / ticks), 1)
+    decades = list(range(math.ceil(low / step) * step, math.floor(high) + 1, step))
+    labels = ["1" if decade == 0 else f"10<sup>{decade}</sup>" for decade in decades]
+    return axis(look) | {"range": [low, high], "tickmode": "array", "tickvals": decades, "ticktext": labels}
 
 
 def _round_ticks(low: float, high: float) -> Json:
@@ -230,4 +245,11 @@ def log2(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """log2 where it is a number, else NaN."""
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.log2(values)
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def log10(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """log10 where it is a number, else NaN."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.log10(values)
     return np.where(np.isfinite(found), found, np.nan)

@@ -47,7 +47,9 @@ class Column(NamedTuple):
     octaves: float
 
 
-def layer_chart(parameter: ParameterRow, grid: Grid, look: Look, *, missing: str = "No samples.") -> Chart:
+def layer_chart(
+    parameter: ParameterRow, grid: Grid[SampleBucket], look: Look, *, missing: str = "No samples."
+) -> Chart:
     """The histogram of ``parameter``, the only row of the grid's tables; ``missing`` where it has no sample."""
     columns = [_column(column) for column in grid.columns]
     drawn = [column for column in columns if column is not None]
@@ -114,7 +116,7 @@ def _missing(look: Look, why: str) -> Chart:
     )
 
 
-def _figure(columns: Sequence[Column | None], grid: Grid, window: tuple[int, int], look: Look) -> Json:
+def _figure(columns: Sequence[Column | None], grid: Grid[SampleBucket], window: tuple[int, int], look: Look) -> Json:
     low, high = window
     rows = range(max(low, MIN_EXPONENT), min(high, MIN_EXPONENT + BINS))
     palette = look.palette
@@ -164,7 +166,7 @@ _LIMITS = (
 _LIMIT_NAMES = ("overflows above", "subnormal below", "flushes below")
 
 
-def _limits(grid: Grid, look: Look) -> list[Json]:
+def _limits(grid: Grid[SampleBucket], look: Look) -> list[Json]:
     """The three limits as lines over the columns' edges, in the order the page's slider moves them."""
     return [
         {
@@ -180,7 +182,7 @@ def _limits(grid: Grid, look: Look) -> list[Json]:
     ]
 
 
-def _limit_names(grid: Grid, look: Look) -> list[Json]:
+def _limit_names(grid: Grid[SampleBucket], look: Look) -> list[Json]:
     halo = ", ".join([f"0 0 3px {look.palette.panel}"] * 4)
     return [
         {

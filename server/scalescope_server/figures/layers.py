@@ -1,113 +1,65 @@
-"""The heat map of all layers: parameters in forward order from top to bottom, time to the right."""
+"""The heat map of all layers: parameters or modules in forward order from top to bottom, time to the right."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scalescope.numerics.measures import MeasureName, evaluate
 
-from scalescope_server.figures.chart import (
-    MONOSPACED,
-    Chart,
-    Json,
-    Look,
-    axis,
-    bounds,
-    layout,
-    log2,
-    log2_label,
-    numbers,
-    plain,
-    share_ticks,
-)
+from scalescope_server.figures.chart import MONOSPACED, Chart, Json, Look, axis, layout, numbers, percent, plain
 from scalescope_server.figures.grid import Grid, column_grain
-from scalescope_server.figures.walls import as_parts, compute_format
-from scalescope_server.store.records import ParameterRow
+from scalescope_server.figures.layer_colours import coloured
+from scalescope_server.figures.measures import MEASURES, MeasurePlan
+from scalescope_server.layer_rows import LayerMeasure
 
 # A row needs at least two pixels; more rows than this do not fit a screen, and a filter by name finds the rest.
 MAX_ROWS = 400
+# How the model itself is called, whose own name is empty.
+WHOLE_MODEL = "(the model)"
 
-# Below this the ramp would stretch over rounding noise.
-_LEAST_TOP = 1e-4
-
-
-@dataclass(frozen=True, slots=True)
-class MeasurePlan:
-    """How a measure is told: its heading, what its numbers are, and how colours spread over them."""
-
-    title: str
-    meaning: str
-    scale: str
-
-
-MEASURES: dict[MeasureName, MeasurePlan] = {
-    "subnormal_share": MeasurePlan(
-        "Gradients below the smallest normal number", "share of all elements, as they stood scaled", "share"
-    ),
-    "zero_share": MeasurePlan("Gradients that are exactly zero", "share of all elements", "share"),
-    "nonfinite": MeasurePlan("Infinite and NaN gradients", "count of elements", "count"),
-    "flush_share": MeasurePlan(
-        "Gradients that a cast to fp16 would flush", "lower bound, share of the non-zeros, at their scale", "share"
-    ),
-    "subnormal_energy": MeasurePlan(
-        "Gradient energy below the smallest normal number", "upper bound, share of the sum of squares", "share"
-    ),
-    "flush_energy": MeasurePlan(
-        "Gradient energy that a cast to fp16 would flush", "upper bound, share of the sum of squares", "share"
-    ),
-    "amax": MeasurePlan("Largest gradient", "magnitude divided by the scale", "log2"),
-    "norm": MeasurePlan("Gradient norm", "root mean square over the samples, divided by the scale", "log2"),
-}
-
-
-# Name, latest and highest value of a parameter.
+# Name, latest and highest value of a row; of headroom the lowest.
 Row = tuple[str, float | None, float | None]
 
 
-def layers_chart(
-    measure: MeasureName,
-    grid: Grid,
-    parameters: Sequence[ParameterRow],
-    total: int,
-    look: Look,
-    *,
-    missing: str = "No samples.",
-) -> tuple[Chart, list[Row]]:
-    """``measure`` of each of ``parameters`` (the rows of the grid's tables, forward order) over time, and its rows.
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """``values`` float64 [rows, columns] of the grid, NaN where nothing is known; ``total``: how many rows match."""
 
-    ``total`` is how many parameters match; the chart says so when it shows fewer. ``missing`` is what it says where
-    there is nothing to show.
+    names: Sequence[str]
+    grid: Grid[Any]
+    values: NDArray[np.float64]
+    total: int
+
+
+def layers_chart(
+    measure: LayerMeasure, measured: Measured, look: Look, *, missing: str = "No samples."
+) -> tuple[Chart, list[Row]]:
+    """``measure`` of each row over time, and its rows. The chart says so when it shows fewer than match.
+
+    ``missing`` is what it says where there is nothing to show.
     """
-    plan = MEASURES[measure]
-    values = _values(measure, grid, parameters)
-    if not values.size or np.isnan(values).all():
-        return _missing(measure, plan, look, missing), [(parameter.name, None, None) for parameter in parameters]
+    plan, values = MEASURES[measure], measured.values
+    if not np.isfinite(values).any():
+        return _missing(measure, plan, look, missing), [(name, None, None) for name in measured.names]
     chart = Chart(
         name=measure,
         title=plan.title,
-        grain=f"{plan.meaning} · {column_grain(grid, 'all its samples together')}",
-        summary=_summary(values, parameters, total),
+        grain=f"{plan.meaning} · {column_grain(measured.grid, 'all its samples together')}",
+        summary=_summary(plan, measured),
         missing=None,
-        figure=_figure(plan, values, grid, [p.name for p in parameters], look),
+        figure=_figure(plan, measured, look),
     )
-    return chart, _rows(values, parameters)
+    return chart, _rows(plan, measured)
 
 
-def _values(measure: MeasureName, grid: Grid, parameters: Sequence[ParameterRow]) -> NDArray[np.float64]:
-    """float64 [parameters, columns], NaN where there is no sample."""
-    formats = [compute_format(parameter) for parameter in parameters]
-    values = np.full((len(parameters), len(grid.columns)), np.nan)
-    for i, column in enumerate(grid.columns):
-        if column:
-            values[:, i] = evaluate(measure, as_parts(column), formats)
-    return values
+def label(name: str) -> str:
+    return name or WHOLE_MODEL
 
 
-def _missing(measure: MeasureName, plan: MeasurePlan, look: Look, why: str) -> Chart:
+def _missing(measure: LayerMeasure, plan: MeasurePlan, look: Look, why: str) -> Chart:
     return Chart(
         name=measure,
         title=plan.title,
@@ -118,25 +70,20 @@ def _missing(measure: MeasureName, plan: MeasurePlan, look: Look, why: str) -> C
     )
 
 
-def _figure(plan: MeasurePlan, values: NDArray[np.float64], grid: Grid, names: Sequence[str], look: Look) -> Json:
+def _figure(plan: MeasurePlan, measured: Measured, look: Look) -> Json:
+    names, grid = [label(name) for name in measured.names], measured.grid
     labels, widest = [plain(name) for name in names], 18 if look.compact else 34
     short = [plain(name, widest) for name in _abbreviated(names, widest)]
     shown = range(0, len(labels), max(1, -(-len(labels) // 40)))
-    z, colours = _colours(plan, values)
     trace: Json = {
         "type": "heatmap",
         "x": grid.edges,
         "y": labels,
-        "z": [numbers(row, 4) for row in z],
-        "colorscale": [[i / (len(look.palette.ramp) - 1), c] for i, c in enumerate(look.palette.ramp)],
         "xgap": 0,
         "ygap": 1 if len(labels) <= 80 else 0,
         "hoverongaps": False,
-        **colours,
-        "colorbar": _colour_bar(plan, z, look),
+        **coloured(plan.scale, measured.values, look),
     }
-    if plan.scale != "share":
-        trace["customdata"] = [numbers(row, 4) for row in values]
     y = axis(look) | {
         "type": "category",
         "autorange": "reversed",
@@ -152,7 +99,7 @@ def _figure(plan: MeasurePlan, values: NDArray[np.float64], grid: Grid, names: S
         x["nticks"] = 3
     left = 12 + min(max(len(name) for name in short), widest) * 6
     frame = layout(look, y=y, left=max(left, 60), x=x)
-    frame |= {"hovermode": "closest", "meta": {"names": list(names)}}
+    frame |= {"hovermode": "closest", "meta": {"names": list(measured.names)}}
     return {"data": [trace], "layout": frame}
 
 
@@ -174,52 +121,21 @@ def _initials(name: str, depth: int) -> str:
     return ".".join([*cut, *modules[depth:], own])
 
 
-def _colours(plan: MeasurePlan, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], Json]:
-    """What is coloured, and the limits and hover text that go with it."""
-    if plan.scale == "share":
-        top = max(float(np.nanmax(values)), _LEAST_TOP)
-        return values, {"zmin": 0.0, "zmax": top, "hovertemplate": "%{y}<br>update %{x:,.0f}: %{z:.3~p}<extra></extra>"}
-    hover: Json = {"hovertemplate": "%{y}<br>update %{x:,.0f}: %{customdata:.4~g}<extra></extra>"}
-    if plan.scale == "count":
-        counted = np.log10(1.0 + values)
-        return counted, {"zmin": 0.0, "zmax": max(float(np.nanmax(counted)), 1.0)} | hover
-    return log2(values), hover
-
-
-def _colour_bar(plan: MeasurePlan, z: NDArray[np.float64], look: Look) -> Json:
-    bar: Json = {
-        "thickness": 8,
-        "len": 1.0,
-        "outlinewidth": 0,
-        "tickfont": {"color": look.palette.quiet, "size": 10},
-        "nticks": 6,
-        "xpad": 6,
-    }
-    if plan.scale == "share":
-        return bar | share_ticks(max(float(np.nanmax(z)), _LEAST_TOP))
-    if plan.scale == "count":
-        marks = range(int(max(np.nanmax(z), 1.0)) + 1)
-        return bar | {
-            "tickvals": [float(np.log10(1 + 10**k)) for k in marks],
-            "ticktext": [f"{10**k:,}" for k in marks],
-        }
-    low, high = bounds(z) or (0.0, 1.0)
-    step = max(round((high - low) / 5), 1)
-    marks = range(math.ceil(low), math.floor(high) + 1, step)
-    return bar | {"tickvals": list(marks), "ticktext": [log2_label(mark) for mark in marks]}
-
-
-def _rows(values: NDArray[np.float64], parameters: Sequence[ParameterRow]) -> list[Row]:
-    found = []
-    for parameter, row in zip(parameters, values, strict=True):
-        known = numbers(row[~np.isnan(row)], 4)
-        found.append(
-            (parameter.name, known[-1] if known else None, max((v for v in known if v is not None), default=None))
-        )
+def _rows(plan: MeasurePlan, measured: Measured) -> list[Row]:
+    worst = min if plan.low else max
+    found: list[Row] = []
+    for name, row in zip(measured.names, measured.values, strict=True):
+        known = [value for value in numbers(row[np.isfinite(row)], 4) if value is not None]
+        found.append((name, known[-1] if known else None, worst(known, default=None)))
     return found
 
 
-def _summary(values: NDArray[np.float64], parameters: Sequence[ParameterRow], total: int) -> str:
-    row, column = np.unravel_index(int(np.nanargmax(values)), values.shape)
-    cut = f" The first {len(parameters):,} of {total:,} are shown." if total > len(parameters) else ""
-    return f"Highest: {values[row, column]:.3g} in {parameters[int(row)].name}.{cut}"
+def _summary(plan: MeasurePlan, measured: Measured) -> str:
+    finite = np.where(np.isfinite(measured.values), measured.values, np.nan)
+    place = int(np.nanargmin(finite) if plan.low else np.nanargmax(finite))
+    row, column = np.unravel_index(place, finite.shape)
+    value = float(finite[row, column])
+    told = {"share": percent(value), "octaves": f"{value:.3g} octaves"}.get(plan.scale, f"{value:.3g}")
+    shown = len(measured.names)
+    cut = f" The first {shown:,} of {measured.total:,} are shown." if measured.total > shown else ""
+    return f"{'Lowest' if plan.low else 'Highest'}: {told} in {label(measured.names[int(row)])}.{cut}"

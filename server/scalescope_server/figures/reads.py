@@ -93,12 +93,12 @@ def last_walls(reader: Reader, run: RunId, wanted: Wanted, detail: RunDetail) ->
 
 def sampled_grid(
     reader: Reader, run: RunId, wanted: Wanted, rows: Sequence[ParameterRow], detail: RunDetail
-) -> tuple[Grid, list[SampleBucket]]:
-    """The samples of ``rows``, in columns for a heat map and as they are."""
+) -> tuple[Grid[SampleBucket], list[SampleBucket], int]:
+    """The samples of ``rows``, in columns for a heat map and as they are, and the steps in a bucket of these."""
     bucket, samples = _samples(reader, run, wanted, rows, detail, min(MAX_COLUMNS, wanted.points))
     # A whole number of buckets, so that each lies in one column, and at least one sample wide.
     width = -(-detail.every // bucket) * bucket
-    return gridded(samples, width), samples
+    return gridded(samples, width), samples, bucket
 
 
 def _samples(

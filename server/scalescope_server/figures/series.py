@@ -6,8 +6,7 @@ that were NaN or infinite are marks on the upper edge: a line that only leaves a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -25,89 +24,18 @@ from scalescope_server.figures.chart import (
     layout,
     log2,
     log2_axis,
+    log10,
+    log10_axis,
     numbers,
     percent,
     plain,
     share_axis,
 )
 from scalescope_server.figures.palette import Palette
+from scalescope_server.figures.plans import Kind, Level, Line, Plan
 from scalescope_server.store.records import Series
 
-Kind = Literal["linear", "log2", "share"]
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of a chart: the series it draws, what it is called, its colour's meaning and its dash."""
-
-    series: str
-    label: str
-    colour: Literal["ink", "accent", "overflow", "flush", "warning", "good"] = "accent"
-    dash: Literal["solid", "dash", "dot"] = "solid"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A chart over updates: its heading, its lines and its axis. ``sampled``: known of sampled updates only."""
-
-    name: str
-    title: str
-    lines: tuple[Line, ...]
-    kind: Kind = "linear"
-    unit: str = ""
-    sampled: bool = False
-
-
-# The whole, and the parts that :mod:`.times` stacks below it.
-TIME_LINES = (
-    Line("step_ms", "whole update", "ink"),
-    Line("forward_ms", "forward"),
-    Line("backward_ms", "backward"),
-    Line("optimizer_ms", "optimizer"),
-)
-PLANS: tuple[Plan, ...] = (
-    Plan("loss", "Loss", (Line("loss", "loss", "ink"),)),
-    Plan("grad_norm", "Gradient norm, unscaled", (Line("grad_norm", "norm", "ink"),), "log2", sampled=True),
-    Plan("learning_rate", "Learning rate", (Line("learning_rate", "learning rate", "ink"),)),
-    Plan(
-        "shares",
-        "Zero, subnormal and flushed gradients",
-        (
-            Line("zero_share", "zero, of all", "ink", "dot"),
-            Line("subnormal_share", "subnormal, of all", "warning"),
-            Line("flush_share", "would flush in fp16, of non-zeros", "flush", "dash"),
-        ),
-        "share",
-        sampled=True,
-    ),
-    Plan("step_ms", "Time per update", TIME_LINES, unit=" ms"),
-    Plan(
-        "clip_coefficient",
-        "What the norm clip left of the gradient",
-        (Line("clip_coefficient", "multiplied by", "ink"),),
-        "log2",
-    ),
-    Plan(
-        "update_ratio",
-        "Update ratio: norm of the update over norm of the weights",
-        (Line("update_ratio", "ratio", "ink"),),
-        "log2",
-        sampled=True,
-    ),
-)
 _KEY_MARKS: dict[str, Literal["line", "dash", "dot"]] = {"solid": "line", "dash": "dash", "dot": "dot"}
-
-# Told elsewhere: by the scale's chart, the tiles and the clocks.
-_TOLD = {"scale", "skipped", "applied", "attempted", "growth_tracker", "tokens", "amax", "scheduler_steps"}
-
-
-def plans_for(names: Sequence[str]) -> list[Plan]:
-    """The charts that a run with these series has, the user's own series last."""
-    present = set(names)
-    known = [plan for plan in PLANS if present & {line.series for line in plan.lines}]
-    shown = _TOLD | {line.series for plan in PLANS for line in plan.lines}
-    own = [Plan(f"own:{name}", name, (Line(name, name, "ink"),)) for name in sorted(present - shown)]
-    return known + own
 
 
 def series_chart(plan: Plan, series: Mapping[str, Series], bucket: int, look: Look) -> Chart:
@@ -116,11 +44,12 @@ def series_chart(plan: Plan, series: Mapping[str, Series], bucket: int, look: Lo
     drawn = [(line, found) for line, found in told if found is not None and len(found.step)]
     if not drawn:
         return nothing_recorded(plan, look)
-    low, high = _window([found for _, found in drawn], plan.kind)
+    low, high = _window([found for _, found in drawn], plan)
     data = [trace for line, found in drawn for trace in _traces(line, found, plan, bucket, len(drawn), look.palette)]
     top = (high - (high - low) * 0.04) * (100 if plan.kind == "share" else 1)
     data += [trace for line, found in drawn for trace in _nonfinite(line, found, top, look.palette)]
     span = (float(min(s.step[0] for _, s in drawn)), float(max(s.step[-1] for _, s in drawn)))
+    data = [trace for level in plan.levels for trace in _level(level, plan.kind, span, look.palette)] + data
     return Chart(
         name=plan.name,
         title=plan.title,
@@ -135,7 +64,7 @@ def series_chart(plan: Plan, series: Mapping[str, Series], bucket: int, look: Lo
 def _grain(plan: Plan, bucket: int, lines: int) -> str:
     what = "last sample" if plan.sampled else "last value"
     band = ", the band spans min to max" if lines == 1 else ""
-    said = grain(bucket, what + band, one="sampled update" if plan.sampled else "update")
+    said = grain(bucket, plan.fold or what + band, one="sampled update" if plan.sampled else "update")
     return f"{plan.unit.strip()} · {said}" if plan.unit else said
 
 
@@ -158,17 +87,34 @@ def nothing_recorded(plan: Plan, look: Look) -> Chart:
     )
 
 
-def _drawn(values: NDArray[np.float64], kind: Kind) -> list[float | None]:
-    return numbers({"log2": log2, "share": percents}.get(kind, np.asarray)(values))
-
-
 def percents(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return values * 100
 
 
-def _window(found: Sequence[Series], kind: Kind) -> tuple[float, float]:
+# What is drawn of a value.
+_DRAWN: dict[Kind, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "linear": np.asarray,
+    "log2": log2,
+    "log10": log10,
+    "share": percents,
+}
+_HOVERS: dict[Kind, str] = {
+    "linear": "%{y:.5~g}",
+    "log2": "%{customdata:.4~g}",
+    "log10": "%{customdata:.4~g}",
+    "share": "%{y:.3~g} %",
+}
+
+
+def _drawn(values: NDArray[np.float64], kind: Kind) -> list[float | None]:
+    return numbers(_DRAWN[kind](values))
+
+
+def _window(found: Sequence[Series], plan: Plan) -> tuple[float, float]:
+    """The range of the axis in what is drawn, but for shares, which :func:`share_axis` wants as they are."""
     values = np.concatenate([part for series in found for part in (series.min, series.max)])
-    low, high = bounds(log2(values) if kind == "log2" else values) or (0.0, 1.0)
+    values = np.append(values, [level.value for level in plan.levels])
+    low, high = bounds(values if plan.kind == "share" else _DRAWN[plan.kind](values)) or (0.0, 1.0)
     room = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
     return low - room, high + room
 
@@ -176,6 +122,8 @@ def _window(found: Sequence[Series], kind: Kind) -> tuple[float, float]:
 def _axis(kind: Kind, low: float, high: float, look: Look) -> Json:
     if kind == "log2":
         return log2_axis(look, low, high, 5)
+    if kind == "log10":
+        return log10_axis(look, low, high)
     if kind == "share":
         return share_axis(look, high / 1.06)
     return axis(look) | {"range": [low, high], "nticks": 6, "tickformat": "~g" if high < 0.01 else ""}
@@ -185,7 +133,6 @@ def _traces(line: Line, found: Series, plan: Plan, bucket: int, lines: int, pale
     colour: str = getattr(palette, line.colour)
     label = plain(line.label, 60)
     x = found.step.tolist()
-    hover = {"log2": "%{customdata:.4~g}", "share": "%{y:.3~g} %", "linear": "%{y:.5~g}"}[plan.kind]
     main: Json = {
         "type": "scatter",
         "mode": "lines" if len(x) > 1 else "lines+markers",
@@ -195,14 +142,14 @@ def _traces(line: Line, found: Series, plan: Plan, bucket: int, lines: int, pale
         "line": {"color": colour, "width": 1.5, "dash": line.dash},
         # Some values come with samples only, and those that are not finite are marked: neither breaks the line.
         "connectgaps": True,
-        "hovertemplate": f"{hover}{plan.unit}<extra>{label.replace('%', '&#37;')}</extra>",
+        "hovertemplate": f"{_HOVERS[plan.kind]}{plan.unit}<extra>{label.replace('%', '&#37;')}</extra>",
     }
-    if plan.kind == "log2":
+    if plan.kind in ("log2", "log10"):
         main["customdata"] = numbers(found.last)
     if plan.kind == "share":
         main |= PERCENT
     # One band tells the extremes; three on top of each other tell nothing.
-    return [*_band(found, plan.kind, colour, palette), main] if bucket > 1 and lines == 1 else [main]
+    return [*_band(found, plan.kind, colour, palette), main] if bucket > 1 and lines == 1 and not plan.fold else [main]
 
 
 def _band(found: Series, kind: Kind, colour: str, palette: Palette) -> list[Json]:
@@ -218,6 +165,33 @@ def _band(found: Series, kind: Kind, colour: str, palette: Palette) -> list[Json
     fill = {"fill": "tonexty", "fillcolor": palette.veil(colour, 0.2)}
     low, high = _drawn(found.min[rows], kind), _drawn(found.max[rows], kind)
     return [edge | {"y": low, "name": "lowest"}, edge | {"y": high, "name": "highest"} | fill]
+
+
+def _level(level: Level, kind: Kind, span: tuple[float, float], palette: Palette) -> list[Json]:
+    """A line across, and its name at its left end."""
+    (y,) = _drawn(np.array([level.value]), kind)
+    colour: str = getattr(palette, level.colour)
+    across: Json = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": level.label,
+        "x": list(span),
+        "y": [y, y],
+        "hoverinfo": "skip",
+        "line": {"color": colour, "width": 1, "dash": level.dash},
+    }
+    name: Json = {
+        "type": "scatter",
+        "mode": "text",
+        "name": f"{level.label} label",
+        "x": [span[0]],
+        "y": [y],
+        "text": [level.label],
+        "textposition": "top right",
+        "textfont": {"color": colour, "size": 11},
+        "hoverinfo": "skip",
+    }
+    return [across, name]
 
 
 def _nonfinite(line: Line, found: Series, high: float, palette: Palette) -> list[Json]:

@@ -16,7 +16,8 @@ from scalescope_server.figures.chart import (
     percent,
     share_axis,
 )
-from scalescope_server.figures.series import Plan, nothing_recorded, percents
+from scalescope_server.figures.plans import Plan
+from scalescope_server.figures.series import nothing_recorded, percents
 from scalescope_server.store.records import Series
 
 SKIP_RATE = "skip_rate"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from scalescope_server.figures.chart import Chart, Json, Key, Look, axis, bounds, grain, layout, numbers
 from scalescope_server.figures.palette import Palette
-from scalescope_server.figures.series import Line, Plan
+from scalescope_server.figures.plans import Line, Plan
 from scalescope_server.store.records import Series
 
 TIMES = "step_ms"

@@ -1,0 +1,191 @@
+"""One layer over time, beside its histogram: headroom of its module, its updates, its shares, its last probe.
+
+A point is one sampled update, or all those of a bucket together: shares and ratios are of sums, largest values over
+all, as :mod:`scalescope_server.tallies` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+from scalescope.numerics.formats import FP16
+from scalescope.numerics.measures import MeasureName, evaluate
+from scalescope.numerics.tallies import PROBE_TALLIES
+
+from scalescope_server.figures.chart import Chart, numbers
+from scalescope_server.figures.grid import Bucket
+from scalescope_server.figures.layers import label
+from scalescope_server.figures.plans import USUAL_RATIO, Level, Line, Plan
+from scalescope_server.figures.reads import MAX_COLUMNS, Wanted
+from scalescope_server.figures.series import series_chart
+from scalescope_server.figures.walls import as_parts
+from scalescope_server.layer_rows import LayerRow, computed_rows, module_rows, stored_rows
+from scalescope_server.store.records import ParameterRow, ProbeRow, RunId, SampleBucket, Series, TallyBucket
+from scalescope_server.tallies import PLANS, TallyMeasure, cosine, relative_error, true_underflow
+
+if TYPE_CHECKING:
+    from scalescope_server.store.reader import Reader
+
+_TOGETHER = "all its samples together"
+_HEADROOM = Plan(
+    "headroom",
+    "Headroom",
+    (Line("forward_headroom", "outputs", "ink"), Line("grad_output_headroom", "output gradients", "accent", "dash")),
+    unit=" oct",
+    sampled=True,
+    fold=_TOGETHER,
+    levels=(Level(0.0, "the wall", "overflow", "solid"), Level(1.0, "one octave", "warning")),
+)
+_RATIO = Plan(
+    "update_ratio",
+    "Update ratio: norm of the update over norm of the weights",
+    (Line("update_ratio", "ratio", "ink"),),
+    "log10",
+    sampled=True,
+    fold=_TOGETHER,
+    levels=USUAL_RATIO,
+)
+_ABSORBED = Plan(
+    "absorbed",
+    "Absorbed updates",
+    (
+        Line("absorbed_share", "absorbed, of the intended", "flush"),
+        Line("unchanged_share", "unchanged, of those with a gradient", "ink", "dot"),
+    ),
+    "share",
+    sampled=True,
+    fold=_TOGETHER,
+)
+_REGIONS = Plan(
+    "regions",
+    "Subnormal and flushed gradients, by elements and by energy",
+    (
+        Line("subnormal_share", "subnormal, of all elements", "warning"),
+        Line("subnormal_energy", "at most of the energy", "warning", "dot"),
+        Line("flush_share", "flushed in fp16, of non-zeros", "flush"),
+        Line("flush_energy", "at most of the energy", "flush", "dot"),
+    ),
+    "share",
+    sampled=True,
+    fold=_TOGETHER,
+)
+_REGION_MEASURES: tuple[MeasureName, ...] = ("subnormal_share", "subnormal_energy", "flush_share", "flush_energy")
+
+
+class LayerProbe(Struct, frozen=True, kw_only=True):
+    """The last reference probe of a layer before the end of the range, null where the reference is zero.
+
+    ``estimate``: the flush share by the histogram of the sample next to it, taken at update ``estimated_at``.
+    """
+
+    step: int
+    true_underflow: float | None
+    relative_error: float | None
+    cosine: float | None
+    nonfinite: int
+    estimate: float | None
+    estimated_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One parameter of a run over a range; ``samples`` are its own."""
+
+    reader: Reader
+    run: RunId
+    wanted: Wanted
+    parameter: ParameterRow
+    samples: Sequence[SampleBucket]
+    bucket: int
+
+    def charts(self) -> list[Chart]:
+        (stored,) = stored_rows([self.parameter])
+        told = stored.format.name if stored.format is not None else "bf16"
+        is_copy = self.parameter.dtype.removeprefix("torch.") == "float32"
+        absorbs = f"Updates that a copy in {told} would absorb" if is_copy else f"Updates that {told} absorbs"
+        return [
+            *self._headroom(),
+            self._tallied(_RATIO, stored),
+            self._tallied(replace(_ABSORBED, title=absorbs), stored),
+            self._regions(),
+        ]
+
+    def probe(self) -> LayerProbe | None:
+        """None where there was none."""
+        names, wanted = list(PROBE_TALLIES), self.wanted
+        _, found = self.reader.tallies(self.run, "probe", names, [self.parameter.index], stop=wanted.stop)
+        taken = [bucket for bucket in found if bucket.tallies[0]]
+        if not taken:
+            return None
+        last = taken[-1]
+        row = ProbeRow(last.step, 0, 0.0, {}, np.array([self.parameter.index]), last.columns)
+        nearest = min(self.samples, key=lambda sample: abs(sample.step - last.step), default=None)
+        return LayerProbe(
+            step=last.step,
+            true_underflow=_one(true_underflow(row)),
+            relative_error=_one(relative_error(row)),
+            cosine=_one(cosine(row)),
+            nonfinite=int(np.nan_to_num(last.columns["own_nonfinite"])[0]),
+            estimate=None if nearest is None else _one(evaluate("flush_share", as_parts([nearest]), [FP16])),
+            estimated_at=None if nearest is None else nearest.step,
+        )
+
+    def _headroom(self) -> list[Chart]:
+        """Of the module that the parameter is of, where it is listened to."""
+        listed = self.reader.listed(self.run, stop=self.wanted.stop)
+        rows = module_rows(listed.modules, listed.parameters, listed.setup)
+        module = next((row for row in rows if row.name == self.parameter.module), None)
+        if module is None:
+            return []
+        told = "" if module.format is None else f", of {module.format.name}"
+        return [self._tallied(replace(_HEADROOM, title=f"Headroom of {label(module.name)}{told}"), module)]
+
+    def _tallied(self, plan: Plan, row: LayerRow) -> Chart:
+        series: dict[str, Series] = {}
+        size = 1
+        for line in plan.lines:
+            measure: TallyMeasure = _TALLIES[line.series]
+            size, found = self._tallies(measure, row)
+            read = PLANS[measure].read
+            series[line.series] = _series((step, read(parts, [row.format or FP16])) for step, parts in _by_step(found))
+        return series_chart(plan, series, size, self.wanted.look)
+
+    def _tallies(self, measure: TallyMeasure, row: LayerRow) -> tuple[int, list[TallyBucket]]:
+        plan, wanted = PLANS[measure], self.wanted
+        points = min(MAX_COLUMNS, wanted.points)
+        return self.reader.tallies(
+            self.run, plan.kind, plan.columns, [row.position], start=wanted.start, stop=wanted.stop, points=points
+        )
+
+    def _regions(self) -> Chart:
+        (row,) = computed_rows([self.parameter])
+        columns = [(step, as_parts(samples)) for step, samples in _by_step(self.samples)]
+        series: dict[str, Series] = {
+            name: _series((step, evaluate(name, parts, [row.format])) for step, parts in columns)
+            for name in _REGION_MEASURES
+        }
+        return series_chart(_REGIONS, series, self.bucket, self.wanted.look)
+
+
+_TALLIES: Mapping[str, TallyMeasure] = {name: name for name in PLANS}
+
+
+def _by_step(buckets: Sequence[Bucket]) -> list[tuple[int, list[Bucket]]]:
+    return [(step, list(group)) for step, group in groupby(buckets, key=lambda bucket: bucket.step)]
+
+
+def _series(points: Iterable[tuple[int, np.ndarray[tuple[int], np.dtype[np.float64]]]]) -> Series:
+    """What was read of one row at each step, without the steps at which it is not known."""
+    known = [(step, float(read[0])) for step, read in points if np.isfinite(read[0])]
+    step = np.array([step for step, _ in known], np.int64)
+    values, ones, none = np.array([v for _, v in known], np.float64), np.ones_like(step), np.zeros_like(step)
+    return Series(step, ones, values, values, values, values, none, none)
+
+
+def _one(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
+    return numbers(values)[0]
