@@ -15,7 +15,7 @@ def dense_updates(troubled: Iterator[bool] | list[bool]) -> list[int]:
     trouble = Trouble()
     found = []
     for step, bad in enumerate(troubled):
-        if trouble.dense(step):
+        if trouble.dense:
             found.append(step)
         trouble.ask_of([OptimizerVerdict("SGD", [float(bad)])], ())
         trouble.heed(step + 1)
@@ -39,7 +39,7 @@ def test_a_verdict_that_comes_late_is_heeded_when_it_comes() -> None:
     trouble.ask(lambda: answers.pop(0))
     for step in range(1, 5):
         trouble.heed(step)
-        assert trouble.dense(step) is (step >= 3)
+        assert trouble.dense is (step >= 3)
 
 
 def test_questions_that_nobody_answers_are_bounded() -> None:
@@ -55,7 +55,7 @@ def test_a_gradient_that_is_not_finite_is_trouble_without_a_scaler() -> None:
     trouble = Trouble()
     trouble.ask_of((), [Measured((0,), measure([torch.tensor([1.0, 2.0])]))])
     trouble.heed(1)
-    assert not trouble.dense(1)
+    assert not trouble.dense
     trouble.ask_of((), [Measured((0,), measure([torch.tensor([1.0, torch.nan])]))])
     trouble.heed(2)
-    assert trouble.dense(2)
+    assert trouble.dense

@@ -69,7 +69,7 @@ class ModulesTap:
 
     def attach(self) -> None:
         """Listen to the update that begins now, if it is likely to be sampled."""
-        self._listening, self._dense = self._loop.sampling.expects(), self._loop.sampling.dense
+        self._listening, self._dense = self._loop.sampling.expects(), self._loop.sampling.trouble.dense
         if not self._listening:
             for index in self._called:
                 self._take_off(index)
@@ -118,7 +118,7 @@ class ModulesTap:
 
     def closing(self, update: Update) -> None:
         heard = self._heard(update) if self._entries else None
-        begins = self._loop.sampling.dense and not self._dense
+        begins = self._loop.sampling.trouble.dense and not self._dense
         after = State(self._modules.models()) if begins else None
         if heard is not None or after is not None:
             looked = Looked(heard or Heard(()), self._state if self._dense else None, after)

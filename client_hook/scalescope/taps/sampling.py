@@ -61,16 +61,11 @@ class Sampling:
 
     def due(self, number: int) -> bool:
         """Whether an optimizer is to be measured: its turn has come, or the update under way is dense."""
-        return self._has_turn(number) or self.dense
-
-    @property
-    def dense(self) -> bool:
-        """Whether the update under way is looked at because of trouble before it."""
-        return self.trouble.dense(self._step)
+        return self.trouble.dense or self._has_turn(number)
 
     def expects(self) -> bool:
         """Whether gradients are likely to be measured in the update under way, known at its beginning."""
-        return self.dense or any(map(self._expected, range(len(self._optimizers))))
+        return self.trouble.dense or any(map(self._expected, range(len(self._optimizers))))
 
     def take(self, number: int) -> None:
         """Its turn: measure its gradients as they stand, unless they were measured before they were clipped."""

@@ -27,15 +27,13 @@ Question = Callable[[], bool | None]
 
 
 class Trouble:
-    """Knows of one training whether an update is dense. Updates go by their number."""
+    """Knows of one training whether the update under way is ``dense``. Updates go by their number."""
 
     def __init__(self) -> None:
+        self.dense = False
         self._until = 0
         self._rested = 0
         self._awaited: deque[Question] = deque(maxlen=_AWAITED)
-
-    def dense(self, step: int) -> bool:
-        return step < self._until
 
     def ask(self, question: Question) -> None:
         """Put ``question`` again, as updates close, until it is answered."""
@@ -49,14 +47,15 @@ class Trouble:
             self.ask(partial(_nonfinite, measured))
 
     def heed(self, step: int) -> None:
-        """Hear what is known by now; ``step`` is the next update."""
+        """Hear what is known by now; ``step`` is the update that begins."""
         while self._awaited:
             answer = self._awaited[0]()
             if answer is None:
-                return
+                break
             self._awaited.popleft()
             if answer and step >= self._rested:
                 self._until, self._rested = step + DENSE, step + REST
+        self.dense = step < self._until
 
 
 def _overflowed(verdicts: Sequence[OptimizerVerdict]) -> bool | None:
