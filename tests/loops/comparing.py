@@ -6,10 +6,11 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
+import pytest
 import torch
 from scalescope import wire
 from scalescope.packing import unpack
-from scalescope.rows import indexes
+from scalescope.rows import indexes, tallied
 
 from tests.loops.counting import Count
 from tests.loops.running import EVERY
@@ -26,7 +27,7 @@ def compare(records: Sequence[wire.Record], count: Count) -> list[str]:
     Raises:
         AssertionError: where a recorded fact is not the counted one.
     """
-    parts = (_updates, _skips, _scales, _rates, _losses, _gradients, _micro_batches, _formats, _windows)
+    parts = (_updates, _skips, _scales, _rates, _losses, _gradients, _micro_batches, _formats, _weights, _windows)
     return [words for part in parts for words in part(records, count)]
 
 
@@ -164,6 +165,29 @@ def _formats(records: Sequence[wire.Record], count: Count) -> Iterator[str]:
         found = {parameter.name: parameter.compute_format for parameter in layouts(records)[-1].parameters}
         assert {name: found[name] for name in count.formats} == count.formats
         yield "compute formats"
+
+
+def _weights(records: Sequence[wire.Record], count: Count) -> Iterator[str]:
+    """What a sampled update did to each parameter."""
+    names = [parameter.name for parameter in layouts(records)[-1].parameters]
+    tallies = [record for record in records if isinstance(record, wire.Tally) and record.subject == "parameter"]
+    for tally in tallies:
+        update = count.updates[tally.step]
+        gradients = {name: grad for grads in update.gradients.values() for name, grad in grads.items()}
+        rows, found = tallied(tally)
+        for row, name in enumerate(names[index] for index in rows):
+            before, after = update.before[name], update.after[name]
+            moved = gradients[name] != 0
+            truth = {
+                "update_squares": float((after - before).square().sum()),
+                "weight_squares": float(before.square().sum()),
+                "with_gradient": float(moved.sum()),
+                "unchanged": float((moved & (before == after)).sum()),
+            }
+            if name in count.untold:
+                truth |= {"with_gradient": np.nan, "unchanged": np.nan}
+            assert {column: found[column][row] for column in truth} == pytest.approx(truth, rel=1e-4, nan_ok=True), name
+    yield from [f"weights of {len(tallies)} updates"] if tallies else []
 
 
 def _windows(records: Sequence[wire.Record], count: Count) -> Iterator[str]:

@@ -23,6 +23,7 @@ class Counted:
 
     Attributes:
         gradients: by optimizer, then by parameter: as they stood, scaled and not clipped, dense, flat.
+        before, after: the parameters that had a gradient, flat, float64; when that was complete, and at the end.
         micro_batches: the backward passes in each optimizer's gradients; None where nobody can tell.
         culprit: the parameter whose gradient was non-finite first, in the order in which they were produced.
         fused: the optimizers that decide inside their kernel whether to skip.
@@ -31,6 +32,8 @@ class Counted:
 
     gradients: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     micro_batches: dict[str, int | None] = field(default_factory=dict)
+    before: dict[str, torch.Tensor] = field(default_factory=dict)
+    after: dict[str, torch.Tensor] = field(default_factory=dict)
     idle: list[str] = field(default_factory=list)
     scale: float | None = None
     next_scale: float | None = None
@@ -61,7 +64,14 @@ class Counted:
 
 @dataclass
 class Count:
-    """The truth about a loop: its updates, and the scales that the trainer set (step -> before, after)."""
+    """The truth about a loop.
+
+    Attributes:
+        set: step -> the scale before and after, where the trainer set it.
+        formats: the compute formats that the loop knows.
+        unnamed: a word of the reason where no culprit can be named.
+        untold: parameters of which nobody can tell which gradients their update came from.
+    """
 
     names: dict[int, str]
     order: list[str]
@@ -69,6 +79,7 @@ class Count:
     set: dict[int, tuple[float, float]] = field(default_factory=dict)
     formats: dict[str, str] = field(default_factory=dict)
     unnamed: str = ""
+    untold: list[str] = field(default_factory=list)
 
 
 class Counter:
@@ -95,6 +106,7 @@ class Counter:
             self.count.names[id(parameter)]: _flat(parameter.grad) for parameter in held if parameter.grad is not None
         }
         update.micro_batches[name] = micro_batches
+        update.before |= self._weights(held)
         if optimizer.defaults.get("fused"):
             update.fused.append(name)
         update.rate = float(self._optimizers[0].param_groups[0]["lr"])
@@ -119,6 +131,8 @@ class Counter:
     def done(self, loss: torch.Tensor | None, *, was_set: bool) -> None:
         """The update under way is over."""
         update, self._open = self._open, Counted()
+        held = [p for optimizer in self._optimizers for group in optimizer.param_groups for p in group["params"]]
+        update.after = {name: value for name, value in self._weights(held).items() if name in update.before}
         update.loss = None if loss is None else float(loss.detach())
         spread = update.nonfinite()
         update.culprit = self._culprit or next((name for name in self._produced if name in spread), None)
@@ -131,6 +145,9 @@ class Counter:
     def scale_set(self, before: float, after: float) -> None:
         """The trainer set the scale after the update that closed last."""
         self.count.set[max(len(self.count.updates) - 1, 0)] = (before, after)
+
+    def _weights(self, held: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {self.count.names[id(parameter)]: _flat(parameter).double() for parameter in held}
 
     def _listen(self) -> None:
         """Hear every parameter that a model or an optimizer has by now."""

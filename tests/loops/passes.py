@@ -217,6 +217,7 @@ def _sam_optimizer(run: Run) -> None:
     model = Chain()
     optimizer = Sam(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
     watch = run.watch(model, optimizer)
+    watch.expect(untold=[name for name, _ in model.named_parameters()])
     passes = 0
 
     def closure() -> torch.Tensor:

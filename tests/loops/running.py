@@ -45,8 +45,10 @@ class Watch:
     def replaced(self, scaler: GradScaler) -> None:
         """From here on the loop uses another scaler, which ``watch`` was not told of."""
 
-    def expect(self, *, formats: Mapping[str, str] | None = None, unnamed: str = "") -> None:
-        """Compute format of each parameter; or why no culprit can be named, a word of the reason."""
+    def expect(
+        self, *, formats: Mapping[str, str] | None = None, unnamed: str = "", untold: Sequence[str] = ()
+    ) -> None:
+        """What the loop knows by itself: see :class:`~tests.loops.counting.Count`."""
 
     def fact(self, **facts: object) -> None:
         """What is to be told of the window under way, by the names of its facts."""
@@ -86,9 +88,12 @@ class CountedWatch(Watch):
     def replaced(self, scaler: GradScaler) -> None:
         self.counter.replaced(scaler)
 
-    def expect(self, *, formats: Mapping[str, str] | None = None, unnamed: str = "") -> None:
+    def expect(
+        self, *, formats: Mapping[str, str] | None = None, unnamed: str = "", untold: Sequence[str] = ()
+    ) -> None:
         self.counter.count.formats.update(formats or {})
         self.counter.count.unnamed = unnamed
+        self.counter.count.untold += untold
 
     def fact(self, **facts: object) -> None:
         for name, value in facts.items():
