@@ -15,7 +15,7 @@ import torch
 from scalescope.readback import Value, read_later
 from scalescope.taps import clip
 from scalescope.taps import scheduler as schedulers
-from scalescope.taps.backward import NO_TASK, BackwardWatch
+from scalescope.taps.backward import NO_TASK, BackwardWatch, graph_task
 from scalescope.taps.clip import ClipCall
 from scalescope.taps.edge import Edge
 from scalescope.taps.gradients import has_gradient
@@ -220,8 +220,8 @@ class Loop:
         self._recording.finish(self._step - 1)
 
     def _count_backward(self, number: int | None, passes: int | None) -> None:
-        if self.stopwatch.awaits:
-            self.stopwatch.await_end()
+        if self.stopwatch.running:
+            self.stopwatch.hear_backward(graph_task())
         self.windows.counted(number, passes)
 
     def _owners(self, gradients: Sequence[torch.Tensor]) -> list[int]:

@@ -89,6 +89,8 @@ class ModulesTap:
             del self._entries[begun:]
         if not torch.is_grad_enabled() or graph_task() != NO_TASK or not self._is_open():
             return
+        if not self._inside and self._loop.stopwatch.running:
+            self._loop.stopwatch.forward_began()
         self._inside[index] = len(self._entries)
         first = [next(model.parameters(), None) for model in self._modules.models()]
         self.autocast = _autocast({tensor.device.type for tensor in first if tensor is not None})
@@ -105,7 +107,8 @@ class ModulesTap:
             self._hear_again(index, answer)
         elif (torch.is_grad_enabled() or self._inside) and self._is_open():
             self._hear(index, answer)
-        self._inside.pop(index, None)
+        if self._inside.pop(index, None) is not None and not self._inside and self._loop.stopwatch.running:
+            self._loop.stopwatch.forward_ended()
 
     def hear_gradient(self, index: int, gradient: torch.Tensor) -> None:
         """The gradient of what a module answered is complete."""
