@@ -27,7 +27,7 @@ _MAX_DEPTH = 8
 
 
 def environment(devices: Collection[torch.device] = ()) -> dict[str, str]:
-    """Where this trainer runs, on which ``devices``, and the switches that decide in which format it computes."""
+    """Where this trainer runs, and on which ``devices``."""
     facts = {
         "scalescope": __version__,
         "python": platform.python_version(),
@@ -35,13 +35,9 @@ def environment(devices: Collection[torch.device] = ()) -> dict[str, str]:
         "platform": platform.platform(),
         "hostname": socket.gethostname(),
         "devices": _devices(devices),
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
     }
     if torch.version.cuda:
         facts["cuda"] = torch.version.cuda
-        matmul = torch.backends.cuda.matmul
-        facts["fp16_reduced_precision_reduction"] = str(matmul.allow_fp16_reduced_precision_reduction)
-        facts["bf16_reduced_precision_reduction"] = str(matmul.allow_bf16_reduced_precision_reduction)
     return {name: sendable(text)[:_MAX_TEXT] for name, text in facts.items()}
 
 
