@@ -5,6 +5,7 @@
  * @property {number} attempted
  * @property {number} applied
  * @property {number} skipped
+ * @property {import("./liveness.js").RunState} state
  *
  * @typedef {object} Known what is told of the other clocks, null where nothing was heard
  * @property {number | null} tokens
@@ -14,7 +15,7 @@
  */
 
 import { element, fill } from "./elements.js";
-import { count, short } from "./format.js";
+import { count, noUpdate, short } from "./format.js";
 
 /**
  * @param {HTMLElement} parent
@@ -56,8 +57,8 @@ function dataText({ tokens, microBatches }) {
  * What the skipped updates cost. Pure.
  * @param {Counts} counts
  */
-export function lossText({ attempted, applied, skipped }) {
-  if (!attempted) return "No update yet.";
+export function lossText({ attempted, applied, skipped, state }) {
+  if (!attempted) return `${noUpdate(state).replace(/^./, (first) => first.toUpperCase())}.`;
   if (!skipped) return "Each attempted update was applied.";
   const were = skipped === 1 ? "1 update" : `${count(skipped)} updates`;
   return `${were} saw ${skipped === 1 ? "its" : "their"} data and changed nothing: ${count(applied)} of ${count(attempted)} moved the weights.`;

@@ -14,7 +14,7 @@
  */
 
 import { element, raisedText } from "./elements.js";
-import { count, plainNumber } from "./format.js";
+import { clock, count, plainNumber } from "./format.js";
 
 const RANK = { fatal: 0, critical: 1, warning: 2, info: 3 };
 // Longer lists are for the API; here they show what kind of evidence there is.
@@ -35,12 +35,14 @@ export function ranked(findings) {
 /**
  * @param {Finding} finding
  * @param {(range: [number, number]) => void} onShow
+ * @param {number | null} at when its first update was, seconds since the epoch, once that is known
  * @returns {HTMLElement}
  */
-export function findingCard(finding, onShow) {
+export function findingCard(finding, onShow, at) {
   const [from, to] = span(finding);
   const show = element("button", { type: "button", onclick: () => onShow(around(from, to)) }, "Show on the chart");
-  const state = finding.last_step === null ? ` · since update ${count(from)}` : " · over";
+  const when = at === null ? "" : `, ${clock(at)}`;
+  const state = finding.last_step === null ? ` · since update ${count(from)}${when}` : ` · over${when}`;
   return element(
     "article",
     { class: "finding", "data-severity": finding.severity },

@@ -80,6 +80,15 @@ export function octaves(octaves) {
 }
 
 /**
+ * What is said where there is no update: one may still come, or none will.
+ * @param {import("./liveness.js").RunState} state
+ * @returns {string}
+ */
+export function noUpdate(state) {
+  return state === "finished" || state === "crashed" ? "ended without an update" : "no update yet";
+}
+
+/**
  * A time of day, in the reader's own zone.
  * @param {number} at seconds since the epoch
  * @returns {string}

@@ -34,7 +34,7 @@ const page = new RunPage({
 });
 /** @type {Map<string, ChartCard>} */
 const lines = new Map();
-const probe = element("article", { class: "card" });
+const probe = element("article", { class: "card wide" });
 const card = new ChartCard("histogram", "Exponents of the scaled gradient", true, page.reader);
 byId("charts").append(card.root);
 byId("lines").append(probe);

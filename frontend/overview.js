@@ -42,6 +42,8 @@ let headline = null;
 let told = null;
 /** @type {import("./live.js").News | null} */
 let latest = null;
+/** @type {Map<number, number | null>} */
+const times = new Map();
 let findingsShown = "";
 let findingsAt = Number.NEGATIVE_INFINITY;
 
@@ -185,5 +187,27 @@ async function loadFindings(state) {
     findingsShown = "unknown";
     return;
   }
-  fill(byId("findings"), ...ranked(answer.items).map((finding) => findingCard(finding, (range) => page.zoom(range))));
+  const found = /** @type {import("./findings.js").Finding[]} */ (ranked(answer.items));
+  showFindings(found);
+  const before = times.size;
+  for (const { first_step } of found) await learnTime(first_step);
+  if (times.size > before && !page.held) showFindings(found);
+}
+
+/** @param {import("./findings.js").Finding[]} found */
+function showFindings(found) {
+  const show = (/** @type {[number, number]} */ range) => page.zoom(range);
+  fill(byId("findings"), ...found.map((finding) => findingCard(finding, show, times.get(finding.first_step) ?? null)));
+}
+
+/**
+ * When an update was, by what happened at it: a finding begins with an event.
+ * @param {number} step
+ */
+async function learnTime(step) {
+  if (times.has(step)) return;
+  const answer = await fetchJson(`${runPath(page.run, "/events")}?from=${step}&to=${step + 1}&limit=1`).catch(
+    () => null,
+  );
+  if (answer) times.set(step, answer.items[0]?.at ?? null);
 }

@@ -8,8 +8,9 @@
  * @property {(run: () => void, ms: number) => unknown} later
  */
 
-// After a failure a server needs room to come back.
+// After a failure a server needs room to come back; what failed again and again is tried ever more seldom.
 const AFTER_FAILURE_MS = 2000;
+const LONGEST_AFTER_FAILURE_MS = 60_000;
 const LONGEST_PAUSE_MS = 5000;
 
 export class Refetch {
@@ -19,8 +20,11 @@ export class Refetch {
   #wanted = false;
   #running = false;
   #held = false;
-  #waiting = false;
+  #waiting = 0;
   #notBefore = 0;
+  #failures = 0;
+  // Counts the pauses: one that was cut short ends for nothing.
+  #turns = 0;
 
   /**
    * @param {() => Promise<() => Promise<void>>} fetch what it answers draws
@@ -36,6 +40,12 @@ export class Refetch {
   /** There is something new. */
   ask() {
     this.#wanted = true;
+    // News is a sign that it may go well now.
+    if (this.#failures > 1) {
+      this.#failures = 1;
+      this.#notBefore = Math.min(this.#notBefore, this.#timer.now() + AFTER_FAILURE_MS);
+      this.#waiting = 0;
+    }
     this.#step();
   }
 
@@ -58,9 +68,11 @@ export class Refetch {
     if (!this.#wanted || this.#running || this.#held || this.#waiting) return;
     const pause = this.#notBefore - this.#timer.now();
     if (pause > 0) {
-      this.#waiting = true;
+      const turn = ++this.#turns;
+      this.#waiting = turn;
       this.#timer.later(() => {
-        this.#waiting = false;
+        if (this.#waiting !== turn) return;
+        this.#waiting = 0;
         this.#step();
       }, pause);
       return;
@@ -72,14 +84,16 @@ export class Refetch {
     this.#wanted = false;
     this.#running = true;
     const began = this.#timer.now();
-    let pause = AFTER_FAILURE_MS;
+    let pause;
     try {
       const draw = await this.#fetch();
       const fetched = this.#timer.now();
       await draw();
       pause = Math.min(Math.abs(this.#timer.now() - fetched - (fetched - began)), LONGEST_PAUSE_MS);
+      this.#failures = 0;
     } catch (error) {
       this.#wanted = true;
+      pause = Math.min(AFTER_FAILURE_MS * 2 ** this.#failures++, LONGEST_AFTER_FAILURE_MS);
       this.#failed(error);
     }
     this.#notBefore = this.#timer.now() + pause;

@@ -91,7 +91,7 @@ function showRuns() {
   byId("filter").hidden = runs.length === 0;
   const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset.run : undefined;
   if (runs.length === 0) fill(byId("runs"), firstSteps(location.origin + root));
-  else if (shown.length === 0) fill(byId("runs"), element("p", { class: "card" }, "No run matches this filter."));
+  else if (shown.length === 0) fill(byId("runs"), nothingMatches());
   else
     fill(
       byId("runs"),
@@ -104,6 +104,17 @@ function showRuns() {
       .find((link) => link.dataset.run === focused)
       ?.focus({ preventScroll: true });
   void worst.learn(shown);
+}
+
+function nothingMatches() {
+  const clear = element("button", { type: "button", class: "link", onclick: clearFilter }, "Clear the filter");
+  return element("p", { class: "card" }, "No run matches this filter. ", clear);
+}
+
+function clearFilter() {
+  for (const input of [text, state, project]) input.value = "";
+  changed();
+  text.focus();
 }
 
 function newestOnly() {

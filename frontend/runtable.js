@@ -2,7 +2,7 @@
 
 import { element, raisedText } from "./elements.js";
 import { root } from "./fetching.js";
-import { count, duration, percent, power } from "./format.js";
+import { count, duration, noUpdate, percent, power } from "./format.js";
 import { severityOf } from "./runlist.js";
 import { sparkline } from "./sparkline.js";
 
@@ -65,7 +65,7 @@ function row(run, worst, now) {
   const link = element("a", { href: `${root}/runs/${encodeURIComponent(run.id)}`, "data-run": run.id }, run.name);
   const about = [run.project, ...run.tags, `started ${duration(Math.max(now - run.started_at, 0))} ago`].join(" · ");
   const state = element("span", { class: "state", "data-state": run.state }, dot(), run.state);
-  const nothing = run.attempted ? "no finding" : "no update yet";
+  const nothing = run.attempted ? "no finding" : noUpdate(run.state);
   const found = severity ? [element("b", {}, `${severity}: `), ...raisedText(worst ?? "…")] : [nothing];
   const scale = run.attempted ? power(run.scale) : "–";
   const spark = run.sparkline.some((value) => value !== null) && sparkline(run.sparkline);

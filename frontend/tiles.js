@@ -16,13 +16,11 @@
  */
 
 import { element, setRaised, setText } from "./elements.js";
-import { count, octaves, percent, plainNumber, power, short } from "./format.js";
-
-const NO_UPDATE = "no update yet";
+import { count, noUpdate, octaves, percent, plainNumber, power, short } from "./format.js";
 
 export class Tiles {
   /** @type {Headline | null} */ #headline = null;
-  #noHeadroom = NO_UPDATE;
+  #noHeadroom = noUpdate("running");
 
   /** @param {HTMLElement} parent */
   constructor(parent) {
@@ -34,11 +32,19 @@ export class Tiles {
     this.delivery = new Tile(parent, "delivery");
   }
 
-  /** @param {{scale: number | string | null, attempted: number, applied: number, skipped: number}} run */
-  showRun({ scale, attempted, applied, skipped }) {
-    const noScale = attempted ? "this run has no loss scaler" : NO_UPDATE;
+  /**
+   * @param {object} run
+   * @param {number | string | null} run.scale
+   * @param {number} run.attempted
+   * @param {number} run.applied
+   * @param {number} run.skipped
+   * @param {import("./liveness.js").RunState} run.state
+   */
+  showRun({ scale, attempted, applied, skipped, state }) {
+    const none = noUpdate(state);
+    const noScale = attempted ? "this run has no loss scaler" : none;
     this.scale.show(attempted ? power(scale) : "–", typeof scale === "number" ? count(scale) : noScale);
-    const skips = attempted ? `${count(skipped)} skipped · ${percent(skipped / attempted)}` : NO_UPDATE;
+    const skips = attempted ? `${count(skipped)} skipped · ${percent(skipped / attempted)}` : none;
     this.updates.show(`${count(applied)} / ${count(attempted)}`, skips);
     this.#noHeadroom = attempted && scale !== null ? "no fp16 sample yet" : noScale;
     this.#showHeadroom();

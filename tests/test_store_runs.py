@@ -145,12 +145,19 @@ def test_the_sparkline_is_log2_of_the_scale_exact_for_a_short_run(store: Store) 
     assert store.reader.latest("run").scale == 8.0
 
 
-def test_the_sparkline_of_a_long_run_has_at_most_60_values(store: Store) -> None:
+def test_the_sparkline_of_a_long_run_has_the_extremes_of_at_most_60_buckets(store: Store) -> None:
     begin(store, "run", updates=300)
     begin(store, "other", updates=2)
     long, short = (store.reader.latest(run).sparkline for run in ("run", "other"))
-    assert (len(long) <= SPARKLINE_POINTS, long) == (True, [float(1 + bucket) for bucket in range(38)])
+    assert len(long) <= 2 * SPARKLINE_POINTS
+    assert long == [float(1 + bucket) for bucket in range(38) for _ in range(2)]
     assert short == [1.0, 1.0]
+
+
+def test_a_scale_that_thrashes_within_a_bucket_is_seen_and_the_line_ends_where_the_scale_is(store: Store) -> None:
+    scales = [2.0**10, 2.0**11, 2.0**10, *([2.0**10] * 5)] * 16
+    store.writer.append(batch(hello("run"), Dictation().steps(0, 128, scale=scales))).result()
+    assert store.reader.latest("run").sparkline == [11.0, 10.0] * 16
 
 
 def test_a_run_without_a_scaler_has_a_line_of_nothing(store: Store) -> None:

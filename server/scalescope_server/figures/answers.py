@@ -15,7 +15,7 @@ from scalescope_server.figures.layers import layers_chart
 from scalescope_server.figures.measured import read_measured
 from scalescope_server.figures.measures import MEASURES
 from scalescope_server.figures.plans import Plan, plans_for
-from scalescope_server.figures.reads import Wanted, marked_events, sampled_grid, scale_walls
+from scalescope_server.figures.reads import Wanted, marked_events, sampled_grid, scale_walls, shown_span
 from scalescope_server.figures.scale import NO_SCALER, scale_chart
 from scalescope_server.figures.series import series_chart
 from scalescope_server.figures.skip_rate import SKIP_RATE, rate_window, skip_rate_chart
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 NO_UPDATE = (
     "No update yet. The first comes with the first scaler.update(), without a scaler with the first optimizer.step()."
 )
+ENDED_WITHOUT = "The trainer ended before its first update."
 
 
 class Named(Struct, frozen=True):
@@ -155,7 +156,7 @@ def draw_layer(reader: Reader, run: RunId, wanted: Wanted, parameter: str) -> La
     if row is None:
         raise NotFoundError(f"run {run} has no parameter called {parameter!r}", field="parameter")
     grid, samples, bucket = sampled_grid(reader, run, wanted, [row], detail)
-    layer = Layer(reader, run, wanted, row, samples, bucket)
+    layer = Layer(reader, run, wanted, row, samples, bucket, shown_span(wanted, detail))
     return LayerAnswer(
         step=detail.summary.last_step,
         scale=detail.summary.scale,
@@ -175,7 +176,7 @@ def _charts(
     needed = {"scale", "skipped"} if {"scale", SKIP_RATE} & set(names) else set()
     needed |= {line.series for name in names if name in plans for line in plans[name].lines}
     bucket, series = reader.series(run, sorted(needed), start=wanted.start, stop=wanted.stop, points=wanted.points)
-    drawn = []
+    drawn, span = [], shown_span(wanted, detail)
     for name in names:
         if name == "scale":
             events, walls = marked_events(reader, run, wanted), scale_walls(reader, run, wanted, detail)
@@ -183,21 +184,25 @@ def _charts(
         elif name == SKIP_RATE:
             drawn.append(_skip_rate(reader, run, wanted, series["skipped"], bucket))
         elif name == TIMES and is_split(series):
-            drawn.append(times_chart(plans[name], series, bucket, wanted.look))
+            drawn.append(times_chart(plans[name], series, bucket, wanted.look, span=span))
         else:
-            drawn.append(series_chart(plans[name], series, bucket, wanted.look))
+            drawn.append(series_chart(plans[name], series, bucket, wanted.look, span=span))
     return drawn
+
+
+def _no_update(detail: RunDetail) -> str:
+    return ENDED_WITHOUT if detail.summary.state in ("finished", "crashed") else NO_UPDATE
 
 
 def _no_scale(detail: RunDetail) -> str:
     if detail.summary.last_step is None:
-        return NO_UPDATE
+        return _no_update(detail)
     return NO_SCALER if detail.scaler is None else "No loss scale has been recorded in this range."
 
 
 def _no_sample(detail: RunDetail) -> str:
     if detail.summary.last_step is None:
-        return NO_UPDATE
+        return _no_update(detail)
     return f"No sample in this range: gradients are sampled every {detail.every:,} updates and at each skip."
 
 

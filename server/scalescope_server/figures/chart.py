@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -199,7 +200,7 @@ def layout(
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": _SANS, "size": 12, "color": palette.ink},
-        "margin": {"l": 46 if look.compact and left == 52 else left, "r": 20, "t": 8, "b": 28},
+        "margin": {"l": max(46 if look.compact and left == 52 else left, _room(y)), "r": 20, "t": 8, "b": 28},
         "showlegend": False,
         "hovermode": "x unified",
         "hoverlabel": {
@@ -212,6 +213,13 @@ def layout(
         "xaxis": time | (x or {}),
         "yaxis": y,
     }
+
+
+def _room(y: Json) -> int:
+    """Pixels for the labels of a vertical axis that has its own."""
+    labels = y.get("ticktext")
+    plainest = [re.sub("<.*?>", "", str(label)) for label in labels] if isinstance(labels, list) else []
+    return max((8 + 7 * len(label) for label in plainest), default=0) if y.get("type") != "category" else 0
 
 
 def grain(bucket: int, what: str = "last value, the band spans min to max", *, one: str = "update") -> str:

@@ -86,17 +86,15 @@ def _log2(values: Values, palette: Palette) -> Json:
 
 
 def _ratio(values: Values, palette: Palette) -> Json:
-    """Blue where updates are so small that formats absorb them, red where weights are thrown about, else quiet."""
+    """Blue where updates are so small that formats absorb them, red where weights are thrown about, between them a
+    pale green.
+    """
     with np.errstate(divide="ignore"):
         decades = np.log10(values)
     low, high = _RATIO_ENDS
     small, large = ((edge - low) / (high - low) for edge in _USUAL_RATIO)
-    colours = [
-        [0.0, palette.flush],
-        [small, palette.nothing],
-        [large, palette.nothing],
-        [1.0, palette.overflow],
-    ]
+    usual = palette.veil(palette.good, 0.25)
+    colours = [[0.0, palette.flush], [small, usual], [large, usual], [1.0, palette.overflow]]
     marks = range(low, high + 1, 2)
     return {
         # An update of nothing at all is as small as can be shown.

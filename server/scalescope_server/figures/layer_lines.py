@@ -22,7 +22,7 @@ from scalescope_server.figures.grid import Bucket
 from scalescope_server.figures.layers import label
 from scalescope_server.figures.plans import USUAL_RATIO, Level, Line, Plan
 from scalescope_server.figures.reads import MAX_COLUMNS, Wanted
-from scalescope_server.figures.series import series_chart
+from scalescope_server.figures.series import Span, series_chart
 from scalescope_server.figures.walls import as_parts
 from scalescope_server.layer_rows import LayerRow, computed_rows, module_rows, stored_rows
 from scalescope_server.store.records import ParameterRow, ProbeRow, RunId, SampleBucket, Series, TallyBucket
@@ -66,9 +66,9 @@ _REGIONS = Plan(
     "Subnormal and flushed gradients, by elements and by energy",
     (
         Line("subnormal_share", "subnormal, of all elements", "warning"),
-        Line("subnormal_energy", "at most of the energy", "warning", "dot"),
+        Line("subnormal_energy", "subnormal, at most of the energy", "warning", "dot"),
         Line("flush_share", "flushed in fp16, of non-zeros", "flush"),
-        Line("flush_energy", "at most of the energy", "flush", "dot"),
+        Line("flush_energy", "flushed, at most of the energy", "flush", "dot"),
     ),
     "share",
     sampled=True,
@@ -94,7 +94,10 @@ class LayerProbe(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One parameter of a run over a range; ``samples`` are its own."""
+    """One parameter of a run over a range.
+
+    ``samples`` are its own, of ``bucket`` updates each; ``span`` is what the time axes show.
+    """
 
     reader: Reader
     run: RunId
@@ -102,6 +105,7 @@ class Layer:
     parameter: ParameterRow
     samples: Sequence[SampleBucket]
     bucket: int
+    span: Span
 
     def charts(self) -> list[Chart]:
         (stored,) = stored_rows([self.parameter])
@@ -153,7 +157,7 @@ class Layer:
             size, found = self._tallies(measure, row)
             read = PLANS[measure].read
             series[line.series] = _series((step, read(parts, [row.format or FP16])) for step, parts in _by_step(found))
-        return series_chart(plan, series, size, self.wanted.look)
+        return series_chart(plan, series, size, self.wanted.look, span=self.span)
 
     def _tallies(self, measure: TallyMeasure, row: LayerRow) -> tuple[int, list[TallyBucket]]:
         plan, wanted = PLANS[measure], self.wanted
@@ -169,7 +173,7 @@ class Layer:
             name: _series((step, evaluate(name, parts, [row.format])) for step, parts in columns)
             for name in _REGION_MEASURES
         }
-        return series_chart(_REGIONS, series, self.bucket, self.wanted.look)
+        return series_chart(_REGIONS, series, self.bucket, self.wanted.look, span=self.span)
 
 
 _TALLIES: Mapping[str, TallyMeasure] = {name: name for name in PLANS}

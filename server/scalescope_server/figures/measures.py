@@ -7,7 +7,7 @@ from typing import Literal
 
 from scalescope_server.layer_rows import LayerMeasure
 
-# share: from nothing to most. count, log2: by their logarithm. ratio: quiet where a step is of a usual size.
+# share: from nothing to most. count, log2: by their logarithm. ratio: pale where a step is of a usual size.
 # octaves: little headroom is what matters.
 Scale = Literal["share", "count", "log2", "ratio", "octaves"]
 
@@ -48,7 +48,7 @@ MEASURES: dict[LayerMeasure, MeasurePlan] = {
     "norm": MeasurePlan("Gradient norm", "root mean square over the samples, divided by the scale", "log2"),
     "update_ratio": MeasurePlan(
         "Update ratio",
-        "norm of the update over norm of the weights; quiet from 1/10,000 to 1/100, where most trainings are",
+        "norm of the update over norm of the weights; green from 1/10,000 to 1/100, where most trainings are",
         "ratio",
         "Updates",
     ),

@@ -50,7 +50,7 @@ class Plan:
 
 
 # Most trainings move their weights by so much an update: far less is lost in formats, far more throws them about.
-USUAL_RATIO = (Level(1e-4, "1/10,000", "quiet", "dot"), Level(1e-2, "1/100", "quiet", "dot"))
+USUAL_RATIO = (Level(1e-2, "1/100", "quiet", "dot"), Level(1e-4, "1/10,000", "quiet", "dot"))
 
 # The whole, and the parts that :mod:`.times` stacks below it.
 TIME_LINES = (

@@ -124,5 +124,12 @@ def _buckets(span: int, every: int, columns: int) -> int:
     return max(span // size, 1) + 1
 
 
+def shown_span(wanted: Wanted, detail: RunDetail) -> tuple[float, float]:
+    """The first and last update of the range: the time axis of all its charts, however early their values end."""
+    last = _length(detail) - 1
+    stop = last if wanted.stop is None else min(wanted.stop - 1, last)
+    return float(wanted.start or 0), float(max(stop, wanted.start or 0))
+
+
 def _length(detail: RunDetail) -> int:
     return 0 if detail.summary.last_step is None else detail.summary.last_step + 1

@@ -35,11 +35,18 @@ from scalescope_server.figures.palette import Palette
 from scalescope_server.figures.plans import Kind, Level, Line, Plan
 from scalescope_server.store.records import Series
 
+Span = tuple[float, float]
+
 _KEY_MARKS: dict[str, Literal["line", "dash", "dot"]] = {"solid": "line", "dash": "dash", "dot": "dot"}
 
 
-def series_chart(plan: Plan, series: Mapping[str, Series], bucket: int, look: Look) -> Chart:
-    """``plan`` drawn from ``series`` (lines without values are left out), ``bucket`` updates per point."""
+def series_chart(
+    plan: Plan, series: Mapping[str, Series], bucket: int, look: Look, *, span: Span | None = None
+) -> Chart:
+    """``plan`` drawn from ``series`` (lines without values are left out), ``bucket`` updates per point.
+
+    ``span``: the first and last update that the time axis shows; None: as far as there are values.
+    """
     told = [(line, series.get(line.series)) for line in plan.lines]
     drawn = [(line, found) for line, found in told if found is not None and len(found.step)]
     if not drawn:
@@ -48,8 +55,9 @@ def series_chart(plan: Plan, series: Mapping[str, Series], bucket: int, look: Lo
     data = [trace for line, found in drawn for trace in _traces(line, found, plan, bucket, len(drawn), look.palette)]
     top = (high - (high - low) * 0.04) * (100 if plan.kind == "share" else 1)
     data += [trace for line, found in drawn for trace in _nonfinite(line, found, top, look.palette)]
-    span = (float(min(s.step[0] for _, s in drawn)), float(max(s.step[-1] for _, s in drawn)))
-    data = [trace for level in plan.levels for trace in _level(level, plan.kind, span, look.palette)] + data
+    span = span or (float(min(s.step[0] for _, s in drawn)), float(max(s.step[-1] for _, s in drawn)))
+    levels = [_level(level, i, plan.kind, span, look.palette) for i, level in enumerate(plan.levels)]
+    data = [trace for level in levels for trace in level] + data
     return Chart(
         name=plan.name,
         title=plan.title,
@@ -167,8 +175,9 @@ def _band(found: Series, kind: Kind, colour: str, palette: Palette) -> list[Json
     return [edge | {"y": low, "name": "lowest"}, edge | {"y": high, "name": "highest"} | fill]
 
 
-def _level(level: Level, kind: Kind, span: tuple[float, float], palette: Palette) -> list[Json]:
-    """A line across, and its name at its left end."""
+def _level(level: Level, place: int, kind: Kind, span: Span, palette: Palette) -> list[Json]:
+    """A line across, and its name at its right end, that of the next level at its left: they may lie close."""
+    side = place % 2
     (y,) = _drawn(np.array([level.value]), kind)
     colour: str = getattr(palette, level.colour)
     across: Json = {
@@ -184,10 +193,10 @@ def _level(level: Level, kind: Kind, span: tuple[float, float], palette: Palette
         "type": "scatter",
         "mode": "text",
         "name": f"{level.label} label",
-        "x": [span[0]],
+        "x": [span[1 - side]],
         "y": [y],
         "text": [level.label],
-        "textposition": "top right",
+        "textposition": f"top {('left', 'right')[side]}",
         "textfont": {"color": colour, "size": 11},
         "hoverinfo": "skip",
     }

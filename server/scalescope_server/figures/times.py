@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scalescope_server.figures.chart import Chart, Json, Key, Look, axis, bounds, grain, layout, numbers
 from scalescope_server.figures.palette import Palette
 from scalescope_server.figures.plans import Line, Plan
+from scalescope_server.figures.series import Span
 from scalescope_server.store.records import Series
 
 TIMES = "step_ms"
@@ -27,7 +28,9 @@ def is_split(series: Mapping[str, Series]) -> bool:
     return any(name in series and len(series[name].step) for name in ("forward_ms", "backward_ms", "optimizer_ms"))
 
 
-def times_chart(plan: Plan, series: Mapping[str, Series], bucket: int, look: Look) -> Chart:
+def times_chart(
+    plan: Plan, series: Mapping[str, Series], bucket: int, look: Look, *, span: Span | None = None
+) -> Chart:
     """``plan``'s first line is the whole, the others its parts; those without values are left out."""
     whole, *parts = [(line, series[line.series]) for line in plan.lines]
     timed = [(line, found) for line, found in parts if len(found.step)]
@@ -38,7 +41,7 @@ def times_chart(plan: Plan, series: Mapping[str, Series], bucket: int, look: Loo
         data.append(_line(*whole, look.palette))
         drawn = [*timed, whole]
     top = max((found[1] for _, each in drawn if (found := bounds(_means(each)))), default=1.0)
-    span = (float(min(each.step[0] for _, each in drawn)), float(max(each.step[-1] for _, each in drawn)))
+    span = span or (float(min(each.step[0] for _, each in drawn)), float(max(each.step[-1] for _, each in drawn)))
     keys = [Key(line.label, shade, "area") for (line, _), shade in zip(timed, shades, strict=True)]
     return Chart(
         name=plan.name,

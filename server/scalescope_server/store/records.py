@@ -78,7 +78,8 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):
-    """A line of the runs list. ``sparkline``: up to 60 values of log2(scale), null where there is no scale.
+    """A line of the runs list. ``sparkline``: log2(scale) of up to 60 updates, or both extremes of up to 60
+    buckets of them; null where there is no scale.
 
     ``last_step``: the last stored update of rank 0, None before the first. With a gap in the steps it is more
     than ``attempted - 1``.

@@ -135,26 +135,38 @@ def _findings(connection: Connection, keys: Sequence[int]) -> dict[int, dict[str
 
 
 def _sparklines(connection: Connection, runs: Sequence[Row[Any]]) -> dict[int, list[float | None]]:
-    """Run -> log2 of the scale at the end of each of at most 60 buckets, null where there is none."""
+    """Run -> log2 of the scale at each update, or of a longer run at each of at most 60 buckets; null: no scale.
+
+    A bucket has two values, its extremes, since a scale that thrashes leaves most buckets as it came into them.
+    """
     levels = {run.key: finest(0, run.last_step + 1, SPARKLINE_POINTS) for run in runs}
-    found: dict[int, list[float | None]] = {
-        run.key: [None] * -(-(run.last_step + 1) // bucket_size(levels[run.key])) for run in runs
-    }
+    values = {run.key: (run.last_step // bucket_size(levels[run.key]) + 1) * _width(levels[run.key]) for run in runs}
+    found: dict[int, list[float | None]] = {key: [None] * count for key, count in values.items()}
     exact = [key for key, level in levels.items() if level == 0]
     rolled = {key: level for key, level in levels.items() if level}
-    for run, bucket, scale in (*_exact_scales(connection, exact), *_rolled_scales(connection, rolled)):
-        if scale is not None and scale > 0 and bucket < len(found[run]):
-            found[run][bucket] = math.log2(scale)
+    for key, place, *scales in (*_exact_scales(connection, exact), *_rolled_scales(connection, rolled)):
+        first = place * len(scales)
+        if first < len(found[key]):
+            found[key][first : first + len(scales)] = map(_octaves, scales)
     return found
 
 
-def _exact_scales(connection: Connection, keys: Sequence[int]) -> Sequence[tuple[int, int, float | None]]:
+def _width(level: int) -> int:
+    return 2 if level else 1
+
+
+def _octaves(scale: float | None) -> float | None:
+    return math.log2(scale) if scale is not None and scale > 0 else None
+
+
+def _exact_scales(connection: Connection, keys: Sequence[int]) -> Sequence[tuple[Any, ...]]:
     row = tables.step.c
     query = select(row.run, row.step, row.scale).where(row.run.in_(keys), row.rank == 0)
     return [tuple(found) for found in connection.execute(query)] if keys else []
 
 
-def _rolled_scales(connection: Connection, levels: dict[int, int]) -> Sequence[tuple[int, int, float | None]]:
+def _rolled_scales(connection: Connection, levels: dict[int, int]) -> Sequence[tuple[Any, ...]]:
+    """(run, bucket, both extremes of the scale), that which it ended nearer to last."""
     if not levels:
         return []
     series, row = tables.series.c, tables.rollup.c
@@ -164,8 +176,9 @@ def _rolled_scales(connection: Connection, levels: dict[int, int]) -> Sequence[t
             for level in sorted(set(levels.values()))
         )
     )
+    falls = row.last - row.min < row.max - row.last
     query = (
-        select(series.run, row.bucket, row.last)
+        select(series.run, row.bucket, case((falls, row.max), else_=row.min), case((falls, row.min), else_=row.max))
         .join(tables.rollup, row.series == series.key)
         .where(series.name == "scale", row.rank == 0, at_level)
     )
