@@ -179,3 +179,12 @@ def test_a_storm_of_skips_is_told_of_few_updates_and_state_is_looked_at_once(mon
     found = told(spoil, updates=100, every=1000)
     assert len(looked) == 1
     assert list(found) == list(range(9))
+
+
+def test_what_is_not_initialized_yet_is_passed_over() -> None:
+    model = nn.Module()
+    model.register_buffer("later", nn.parameter.UninitializedBuffer())
+    model.register_buffer("now", torch.tensor([INF, 1.0]))
+    state = State([model])
+    assert state.names == ["now"]
+    assert state.heard.numbers().nonfinite.tolist() == [1]

@@ -120,18 +120,12 @@ class ModulesTap:
                     self._histograms.add("backward", index, values)
 
     def closing(self, update: Update) -> None:
-        heard = self._heard(update) if self._entries else None
-        begins = self._loop.sampling.trouble.dense and not self._dense
-        after = State(self._modules.models()) if begins else None
-        if heard is not None or after is not None:
-            looked = Looked(heard or Heard(()), self._state if self._dense else None, after)
-            sample = ModuleSample(looked, self._origins, dense=self._dense)
-            update.extras = [*update.extras, sample, *self._histograms.take(dense=self._dense)]
-        if begins:
-            self._state = after
-        if self._listening:
-            self._forget()
-        self.attach()
+        try:
+            self._hand_over(update)
+        finally:
+            if self._listening:
+                self._forget()
+            self.attach()
 
     def step_aside(self) -> None:
         """Take every hook off, until an update is listened to anew."""
@@ -143,6 +137,17 @@ class ModulesTap:
         self._listening = False
         self._forget()
         self.step_aside()
+
+    def _hand_over(self, update: Update) -> None:
+        heard = self._heard(update) if self._entries else None
+        begins = self._loop.sampling.trouble.dense and not self._dense
+        after = State(self._modules.models()) if begins else None
+        if heard is not None or after is not None:
+            looked = Looked(heard or Heard(()), self._state if self._dense else None, after)
+            sample = ModuleSample(looked, self._origins, dense=self._dense)
+            update.extras = [*update.extras, sample, *self._histograms.take(dense=self._dense)]
+        if begins:
+            self._state = after
 
     def _heard(self, update: Update) -> Heard:
         heard = Heard(self._entries)

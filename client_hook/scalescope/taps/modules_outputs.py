@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils import _python_dispatch as dispatching
 
 from scalescope.taps.gradients import local
@@ -42,9 +43,11 @@ def floating(answer: object) -> list[torch.Tensor]:
 def values_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """The values that can be looked at, strided: the local shard of a sharded tensor, what a sparse one stores.
 
-    None for what holds no values of its own (meta, nested, a subclass that only torch knows how to read), and for
-    a sparse one on a device, since the host would wait to learn how many values it has.
+    None for what holds no values of its own (meta, nested, not initialized yet, a subclass that only torch knows
+    how to read), and for a sparse one on a device, since the host would wait to learn how many values it has.
     """
+    if is_lazy(tensor):
+        return None
     found = local(tensor.detach())
     if type(found) not in _PLAIN or found.is_meta or found.is_nested:
         return None
