@@ -17,7 +17,7 @@ from scalescope.taps import clip
 from scalescope.taps import scheduler as schedulers
 from scalescope.taps.backward import NO_TASK, BackwardWatch, graph_task
 from scalescope.taps.clip import ClipCall
-from scalescope.taps.edge import Edge
+from scalescope.taps.edge import Edge, logger
 from scalescope.taps.gradients import has_gradient
 from scalescope.taps.logged import Intake
 from scalescope.taps.parameters import Parameters
@@ -81,6 +81,7 @@ class Loop:
         self._open = Update(0, 0.0)
         self._last: Update | None = None
         self._closed_ns: int | None = None
+        self._advised = False
         self.watchers: list[Watcher] = []
 
     @property
@@ -119,6 +120,12 @@ class Loop:
 
     def watches(self, optimizer: torch.optim.Optimizer) -> bool:
         return id(optimizer) in self.numbers
+
+    def advise(self, advice: str, *details: object) -> None:
+        """Say in one log line what to do about a loop that is not recorded as it is: the first such advice alone."""
+        if not self._advised:
+            self._advised = True
+            logger.warning("scalescope: " + advice, *details)
 
     def hear_backward(self, _task: int = NO_TASK, _number: int | None = None) -> None:
         """A backward pass of the update under way has begun: nothing is added to the one before."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from scalescope.readback import Value
 from scalescope.taps.backward import NO_TASK
-from scalescope.taps.edge import logger
 from scalescope.taps.loop import Loop
 
 # So many steps between two updates of the scaler are no odd one out.
@@ -24,7 +23,6 @@ class OutsideSteps:
         self._waiting: set[int] = set()
         self._scale: Value | None = None
         self._unclosed = 0
-        self._told = False
 
     def hear_backward(self, task: int = NO_TASK, number: int | None = None) -> None:
         """A backward pass reaches an optimizer: if that has stepped, it is of the next update."""
@@ -43,10 +41,9 @@ class OutsideSteps:
         self._loop.consume(optimizer)
         self._loop.windows.seal(number)
         self._unclosed += 1
-        if self._unclosed == _PATIENCE and not self._told:
-            self._told = True
-            logger.warning(
-                "scalescope: %s has stepped %d times without the scaler that is watched: pass watch() the scaler "
+        if self._unclosed == _PATIENCE:
+            self._loop.advise(
+                "%s has stepped %d times without the scaler that is watched: pass watch() the scaler "
                 "that the loop steps with, or none where it uses none",
                 self._loop.name(optimizer),
                 _PATIENCE,

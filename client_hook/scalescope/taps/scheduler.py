@@ -10,14 +10,13 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Protocol
 
 from torch.optim.lr_scheduler import LRScheduler
 
 from scalescope.taps.edge import Edge
-
-Step = Callable[..., Any]
+from scalescope.taps.methods import Method, Methods
 
 
 class Ear(Protocol):
@@ -37,8 +36,7 @@ class _Depth(threading.local):
 _DEPTH = _Depth()
 # Weak, since a training that is forgotten without an end must not be kept by a table of ours.
 _EARS: weakref.WeakSet[Ear] = weakref.WeakSet()
-# Class and name -> its own method and ours.
-_REPLACED: dict[tuple[type, str], tuple[Step, Step]] = {}
+_METHODS = Methods()
 # What torch makes a scheduler's first step with, which sets the rate to begin with.
 _FIRST = "_initial_step"
 
@@ -50,9 +48,9 @@ def listen(ear: Ear, scheduler: object = None) -> None:
         scheduler: one that may be of any class with a ``step``.
     """
     _EARS.add(ear)
-    _replace(LRScheduler, _FIRST, _unheard)
+    _METHODS.replace(LRScheduler, _FIRST, _unheard)
     for kind in (*_family(LRScheduler), *type(scheduler).__mro__):
-        _replace(kind, "step", _heard)
+        _METHODS.replace(kind, "step", _heard)
 
 
 def ignore(ear: Ear) -> None:
@@ -60,19 +58,7 @@ def ignore(ear: Ear) -> None:
     _EARS.discard(ear)
     if _EARS:
         return
-    for (kind, name), (own, ours) in _REPLACED.items():
-        # A replacement that somebody put over ours stays: ours then only passes on.
-        if vars(kind).get(name) is ours:
-            setattr(kind, name, own)
-    _REPLACED.clear()
-
-
-def _replace(kind: type, name: str, replacing: Callable[[Step], Step]) -> None:
-    own = vars(kind).get(name)
-    if callable(own) and (kind, name) not in _REPLACED:
-        ours = replacing(own)
-        setattr(kind, name, ours)
-        _REPLACED[kind, name] = (own, ours)
+    _METHODS.restore()
 
 
 def _family(kind: type) -> Iterator[type]:
@@ -82,7 +68,7 @@ def _family(kind: type) -> Iterator[type]:
         yield from _family(child)
 
 
-def _unheard(own: Step) -> Step:
+def _unheard(own: Method) -> Method:
     @functools.wraps(own)
     def first(self: object, *args: object, **kwargs: object) -> object:
         return own(self, *args, **kwargs) if _DEPTH.inside else _inside(own, self, *args, **kwargs)
@@ -90,7 +76,7 @@ def _unheard(own: Step) -> Step:
     return first
 
 
-def _inside(own: Step, *args: object, **kwargs: object) -> object:
+def _inside(own: Method, *args: object, **kwargs: object) -> object:
     """What ``own`` answers, during which no step is told."""
     _DEPTH.inside = True
     try:
@@ -99,7 +85,7 @@ def _inside(own: Step, *args: object, **kwargs: object) -> object:
         _DEPTH.inside = False
 
 
-def _heard(own: Step) -> Step:
+def _heard(own: Method) -> Method:
     @functools.wraps(own)
     def step(self: object, *args: object, **kwargs: object) -> object:
         if _DEPTH.inside:

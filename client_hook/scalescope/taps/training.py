@@ -11,6 +11,7 @@ from torch import nn
 from torch.amp import GradScaler
 
 from scalescope.errors import SettingError
+from scalescope.taps import strangers
 from scalescope.taps.edge import Edge
 from scalescope.taps.histograms import KINDS, WeightHistograms
 from scalescope.taps.loop import Loop, Recording
@@ -140,6 +141,7 @@ class TrainingTap:
         else:
             self._optimizer_tap.attach()
         self._weights_tap.attach_before()
+        strangers.listen(self._loop)
         self._loop.start()
         self._edge.guard(self._modules_tap.start)
 
@@ -147,6 +149,7 @@ class TrainingTap:
         scaler = None if self._scaler is None else self._scaler()
         if scaler is not None:
             untap_scaler(scaler, self._scaler_tap)
+        strangers.ignore(self._loop)
         self._scaler_tap.outside.finish()
         self._step_tap.remove()
         self._optimizer_tap.remove()
