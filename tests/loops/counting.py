@@ -90,6 +90,8 @@ class Counter:
         self._optimizers = list(optimizers)
         self._scaler = scaler
         self._culprit: str | None = None
+        # The scale as the last update, or the trainer, left it.
+        self._left: float | None = None
         # In the order of their gradients: what was finite on this rank may be reduced to what is not.
         self._produced: dict[str, None] = {}
         self._heard: set[int] = set()
@@ -113,9 +115,8 @@ class Counter:
         if self._scaler is not None and update.scale is None:
             update.scale = self._scaler.get_scale()
             update.tracker = self._scaler.state_dict()["_growth_tracker"]
-            before = self.count.updates[-1].next_scale if self.count.updates else None
-            if before is not None and before != update.scale and len(self.count.updates) - 1 not in self.count.set:
-                self.count.set[len(self.count.updates)] = (before, update.scale)
+            if self._left is not None and self._left != update.scale:
+                self.count.set[len(self.count.updates)] = (self._left, update.scale)
 
     def idle(self, optimizer: torch.optim.Optimizer) -> None:
         """``optimizer`` was unscaled and is never stepped."""
@@ -139,12 +140,13 @@ class Counter:
         self._culprit = None
         update.was_set = was_set
         if self._scaler is not None:
-            update.next_scale = self._scaler.get_scale()
+            update.next_scale = self._left = self._scaler.get_scale()
         self.count.updates.append(update)
 
     def scale_set(self, before: float, after: float) -> None:
         """The trainer set the scale after the update that closed last."""
         self.count.set[max(len(self.count.updates) - 1, 0)] = (before, after)
+        self._left = after
 
     def _weights(self, held: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         return {self.count.names[id(parameter)]: _flat(parameter).double() for parameter in held}

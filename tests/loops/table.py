@@ -15,8 +15,8 @@ _HEAD = """\
 
 Each row is a real torch loop in `tests/loops`. It runs three times from the same seed: bare; bare, with the truth
 counted beside it by plain arithmetic (`isfinite` on the gradients before anybody has unscaled or clipped them, the
-scaler's own getters, a count of the backward passes, `numpy.frexp` on every gradient, weights after less weights before);
-and watched by the hook. Then
+scaler's own getters, a count of the backward passes, `numpy.frexp` on every gradient, weights after less weights
+before); and watched by the hook. Then
 
 - loss, weights, buffers, optimizer state, scaler state and the state of the random numbers are the same, bit for bit;
 - what the hook recorded is what was counted;
