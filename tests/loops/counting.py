@@ -122,10 +122,6 @@ class Counter:
         """``optimizer`` was unscaled and is never stepped."""
         self._open.idle.append(self.count.order[self._optimizers.index(optimizer)])
 
-    def replaced(self, scaler: GradScaler) -> None:
-        """Another scaler takes over."""
-        self._scaler = scaler
-
     def fact(self, name: str, value: object) -> None:
         self._open.facts[name] = value
 
