@@ -100,3 +100,22 @@ test("a failure is told and tried again after a while", async () => {
   await pass(2000);
   assert.equal(fetches.length, 2);
 });
+
+test("what fails again and again is tried ever more seldom, and at once more often when there is news", async () => {
+  const { refetch, fetches, pass } = stage();
+  refetch.ask();
+  for (const wait of [2000, 4000, 8000]) {
+    fetches.at(-1)?.fail(new Error("not found"));
+    await pass(0);
+    const before = fetches.length;
+    await pass(wait - 1);
+    assert.equal(fetches.length, before);
+    await pass(1);
+    assert.equal(fetches.length, before + 1);
+  }
+  fetches.at(-1)?.fail(new Error("not found"));
+  await pass(0);
+  refetch.ask();
+  await pass(2000);
+  assert.equal(fetches.length, 5);
+});

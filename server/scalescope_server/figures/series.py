@@ -123,7 +123,8 @@ def _window(found: Sequence[Series], plan: Plan) -> tuple[float, float]:
     values = np.concatenate([part for series in found for part in (series.min, series.max)])
     values = np.append(values, [level.value for level in plan.levels])
     low, high = bounds(values if plan.kind == "share" else _DRAWN[plan.kind](values)) or (0.0, 1.0)
-    room = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
+    # Of nothing but zeros there is no share to make room for.
+    room = (high - low) * 0.06 or abs(high) * 0.1 or (0.0 if plan.kind == "share" else 1.0)
     return low - room, high + room
 
 

@@ -69,6 +69,8 @@ def _area(line: Line, found: Series, shade: str, palette: Palette) -> Json:
         "x": found.step.tolist(),
         "y": numbers(_means(found)),
         "stackgroup": "parts",
+        # A part may be timed at sampled updates only.
+        "stackgaps": "interpolate",
         "fillcolor": shade,
         "line": {"width": 0.5, "color": palette.panel},
         "hovertemplate": f"%{{y:.4~g}} ms<extra>{line.label}</extra>",
