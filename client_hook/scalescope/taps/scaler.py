@@ -187,7 +187,7 @@ class Tapped(GradScaler):
         return scaled
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Given, **kwargs: Given) -> Given:
-        if "closure" in kwargs or any(map(callable, args)):
+        if (args or kwargs) and ("closure" in kwargs or any(map(callable, args))):
             # Torch refuses one by name; this is what it was told before.
             _tell(self, "given_closure")
         _tell(self, "stepping", optimizer)
