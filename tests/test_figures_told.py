@@ -197,3 +197,20 @@ def test_the_model_itself_has_a_name() -> None:
 def test_a_name_with_braces_is_only_a_name() -> None:
     (told,) = origins([event(4, "nonfinite", where="forward", name="{name.x}", count=1)])
     assert "{name.x}" in told.sentence
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [None, [], {}, [[1]], {"a": {"b": 1}}, "<b>", True, -1, 10**400, float("nan")],
+    ids=["null", "list", "object", "nested", "deep", "text", "flag", "negative", "huge", "nan"],
+)
+def test_facts_of_any_shape_are_told_without_an_error(odd: object) -> None:
+    inside = dict.fromkeys(["coefficient", "intended", "factor", "scale", "backwards", "where", "kind", "limit"], odd)
+    names = ["micro_batches", "zero_grad", "unscale", "scales", "factors", "backward_after_unscale", "clip"]
+    names += ["clip_while_scaled", "stale_nonfinite", "stepped_outside", "not_stepped", "scheduler", "of", "optimizers"]
+    for item in (facts(0, 1, **dict.fromkeys(names, odd)), facts(0, 1, **dict.fromkeys(names, inside))):
+        told = unusual([item])
+        assert all(each.sentence for each in told)
+        assert ordinary([item], detail({}), {"autocast": odd}, usual([item]))
+        scheduler_of([item])
+        micro_batches_of([item])

@@ -37,6 +37,7 @@ _TICK_STEPS = (1, 2, 4, 5, 8, 10, 16, 20, 32, 64)
 _LARGEST_EXPONENT = 1023.0
 # Larger numbers are read as powers: of two where they are such, from 2^12 on, else of ten.
 _LARGEST_COUNT, _LARGEST_SPELLED = 1e9, 12
+_LONGEST_AMOUNT = 60
 _EPS = sys.float_info.epsilon
 # Where a share is nothing throughout, an axis of fractions of a percent would look like a measurement.
 _LEAST_SHARE, _TOP_OF_NOTHING = 1e-4, 0.01
@@ -234,8 +235,8 @@ def numbers(values: Iterable[float] | NDArray[np.float64], digits: int = 6) -> l
 
 def amount(value: object) -> str:
     """A number in a sentence: "0.25", "1,000", "2^18" for a large power of two; anything else as it stands."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return str(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+        return str(value)[:_LONGEST_AMOUNT]
     mantissa, exponent = math.frexp(value)
     if mantissa == 0.5 and exponent > _LARGEST_SPELLED:
         return f"2^{exponent - 1}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scalescope_server.figures.unusual import MOST_STRETCHES, Severity, Unusual
+from scalescope_server.figures.unusual import MOST_STRETCHES, Unusual
+from scalescope_server.figures.unusual_kinds import Severity
 from scalescope_server.store.records import EventRow
 
 _NAME_ROOM = 80

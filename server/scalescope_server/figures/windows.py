@@ -6,6 +6,7 @@ was wrong are told in :mod:`.unusual`, and count here only where there are no ot
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -18,6 +19,9 @@ Facts = Mapping[str, object]
 
 # What others had instead is told of so many.
 _MOST_VARIANTS = 3
+# What has no such size is no number of backward passes.
+_MOST_PASSES = 2**40
+_TEXT_ROOM = 60
 
 _CLEARED = {
     True: "cleared before the first backward",
@@ -77,7 +81,7 @@ def micro_batches_of(items: Iterable[FactsRow]) -> int | None:
     for item in items:
         told = item.facts.get("micro_batches")
         counts = list(told.values()) if isinstance(told, dict) else [told]
-        if not all(isinstance(count, int) for count in counts):
+        if not all(isinstance(count, int) and 0 <= count < _MOST_PASSES for count in counts):
             return None
         total += max((count for count in counts if isinstance(count, int)), default=0) * length(item)
     return total
@@ -103,6 +107,12 @@ def _line(label: str, texts: Counter[str]) -> FactLine:
     (text, _), *others = texts.most_common(_MOST_VARIANTS + 1)
     beside = "; ".join(f"{other} in {updates(count)}" for other, count in others)
     return FactLine(label, text, beside)
+
+
+def plain_value(value: object) -> object:
+    """``value`` if it is None or a finite number, else its text: a trainer may tell anything."""
+    is_number = isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    return value if value is None or is_number else str(value)[:_TEXT_ROOM]
 
 
 def updates(count: int) -> str:
