@@ -63,7 +63,7 @@ def test_every_page_draws_without_a_complaint(served: Served, page: Page, path: 
         expect(page.get_by_role("link", name="a run")).to_be_visible()
         return
     drawn(page, 59)
-    for numbers in page.locator("article summary").all():
+    for numbers in page.locator("article:not([data-empty]) summary").all():
         numbers.click()
     expect(page.locator("article table").first).to_be_visible()
 
