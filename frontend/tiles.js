@@ -43,7 +43,7 @@ export class Tiles {
   showRun({ scale, attempted, applied, skipped, state }) {
     const none = noUpdate(state);
     const noScale = attempted ? "this run has no loss scaler" : none;
-    this.scale.show(attempted ? power(scale) : "–", typeof scale === "number" ? count(scale) : noScale);
+    this.scale.show(attempted ? power(scale) : "–", typeof scale === "number" ? digits(scale) : noScale);
     const skips = attempted ? `${count(skipped)} skipped · ${percent(skipped / attempted)}` : none;
     this.updates.show(`${count(applied)} / ${count(attempted)}`, skips);
     this.#noHeadroom = attempted && scale !== null ? "no fp16 sample yet" : noScale;
@@ -73,6 +73,14 @@ export class Tiles {
     const detail = `${count(total("dropped"))} dropped · ${count(total("received"))} received${ranks > 1 ? ` · ${ranks} ranks` : ""}`;
     this.delivery.show(`${count(total("lost"))} lost`, detail, total("lost") > 0);
   }
+}
+
+/**
+ * A scale spelled out; below 1 it is never rounded to nothing.
+ * @param {number} scale
+ */
+function digits(scale) {
+  return scale >= 1 ? count(scale) : plainNumber(scale);
 }
 
 class Tile {
