@@ -261,9 +261,7 @@ def test_a_skip_that_only_a_device_knows_of_has_a_reason_instead_of_a_culprit(
     with watching(course.model, course.optimizer, every=100) as watched:
         course.run(1)
         tap = watched.tap._scaler_tap
-        tap.unscaling(course.optimizer)
-        if not explicit:
-            tap.stepping(course.optimizer)
+        tap.stepping_now = None if explicit else course.optimizer
         tap.unscaled(torch.amp.GradScaler("cpu"), course.optimizer, None, {device: torch.zeros((), device=device)})
         tap.stepped(course.optimizer)
         assert reason in watched.tap._loop.sampling._blind
@@ -280,7 +278,7 @@ def test_a_step_on_a_device_is_looked_at_once_the_host_knows_that_it_was_skipped
     with watching(course.model, course.optimizer, every=100) as watched:
         course.run(1)
         tap = watched.tap._scaler_tap
-        tap.stepping(course.optimizer)
+        tap.stepping_now = course.optimizer
         # What torch's own wait for the verdict brings to the host in time.
         monkeypatch.setattr("scalescope.taps.scaler.read_later", lambda tensor: 1.0 if tensor.is_meta else 4.0)
         tap.unscaled(scaler, course.optimizer, None, {device: torch.zeros((), device=device)})

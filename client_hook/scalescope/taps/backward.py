@@ -96,7 +96,10 @@ class BackwardWatch:
     def passes(self, number: int) -> int | None:
         """How many backward passes are in the gradients of an optimizer; None where not known."""
         ends = self._ends.get(number)
-        if ends is not None and graph_task() == NO_TASK and not ends.agree():
+        if ends is not None and ends.agree():
+            heard = self._passes.heard.get(self._sentinels[number][0])
+            return None if heard is None else heard[0]
+        if ends is not None and graph_task() == NO_TASK:
             self._listen_to_both(number)
             # An end without a gradient took no part; else the passes went different ways.
             if self._parameters.tensors[self._sentinels[number][-1]].grad is not None:

@@ -38,10 +38,10 @@ class Recording(Protocol):
 
 
 class Watcher(Protocol):
-    """Who else listens to a training, and adds what it found to each update."""
+    """Who else listens to a training, and adds what it found to the updates that are measured."""
 
     def closing(self, update: Update) -> None:
-        """``update`` closes: its verdicts, scales and measured gradients are in it."""
+        """``update`` closes: its verdicts, scales and measured gradients are in it. The next one may be measured."""
 
     def remove(self) -> None:
         """Listen no more."""
@@ -83,6 +83,7 @@ class Loop:
         self._closed_ns: int | None = None
         self._advised = False
         self.watchers: list[Watcher] = []
+        self._attended = True
 
     @property
     def step(self) -> int:
@@ -202,8 +203,7 @@ class Loop:
         self.sampling.close(update)
         update.facts = self.edge.guard(self.windows.close, self._step, self._consumed, verdicts)
         try:
-            for watcher in self.watchers:
-                self.edge.guard(watcher.closing, update)
+            self._let_watch(update)
             self._add_facts(update.values, growth_tracker)
             self._backward.close_window(self._consumed)
             layout = self._backward.news()
@@ -225,6 +225,13 @@ class Loop:
         self._backward.remove()
         self._parameters.release()
         self._recording.finish(self._step - 1)
+
+    def _let_watch(self, update: Update) -> None:
+        """Tell the watchers of an update that was, or was likely to be, measured, or before one that is."""
+        if self._attended or update.measured or self.sampling.expects():
+            for watcher in self.watchers:
+                self.edge.guard(watcher.closing, update)
+            self._attended = self.sampling.expects()
 
     def _count_backward(self, number: int | None, passes: int | None) -> None:
         if self.stopwatch.running:

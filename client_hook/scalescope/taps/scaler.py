@@ -48,7 +48,8 @@ class ScalerTap:
         self.loop = loop
         # Optimizer's id -> the optimizer and what was found for it; and whose step was taken.
         self._found: dict[int, tuple[torch.optim.Optimizer, Found]] = {}
-        self._stepped: set[int] = set()
+        # Whose step was heard, and whether it was the scaler's.
+        self._stepped: dict[int, bool] = {}
         # Whose step the scaler is asked for just now, and whether its end is to be heard.
         self.stepping_now: torch.optim.Optimizer | None = None
         self.awaits_step = False
@@ -63,21 +64,27 @@ class ScalerTap:
             self.loop.stopwatch.loss_scaled()
         self.loop.windows.scaled(self._scale.read(scaler))
 
+    def wants_gradients(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether those of an optimizer are to be measured."""
+        number = self.loop.numbers.get(id(optimizer))
+        return number is not None and self.loop.sampling.due(number)
+
     def unscaling(self, optimizer: torch.optim.Optimizer) -> None:
-        """Gradients are complete and still scaled."""
+        """Gradients are complete and still scaled, and are to be measured."""
         self.loop.hear_backward()
-        number = self.loop.consume(optimizer)
-        if number is not None and self.loop.sampling.due(number):
-            self.loop.sampling.take(number)
+        self.loop.sampling.take(self.loop.numbers[id(optimizer)])
 
     def unscaled(
         self, scaler: GradScaler, optimizer: torch.optim.Optimizer, inverse: torch.Tensor | None, found: Found
     ) -> None:
         """Gradients were checked, and multiplied by ``inverse`` (1 when a fused optimizer unscales itself)."""
         self._found[id(optimizer)] = (optimizer, found)
-        number = self.loop.numbers.get(id(optimizer))
+        if not self.loop.backward_ran:
+            self.loop.hear_backward()
+        number = self.loop.consume(optimizer)
         if number is not None:
-            self.loop.windows.unscaled(number, self._scale.read(scaler), explicit=self.stepping_now is not optimizer)
+            asked = self.stepping_now is optimizer
+            self.loop.windows.unscaled(number, self._scale.read(scaler), asked=asked)
         if self.loop.sampling.unscaled(number):
             return
         for tensor in found.values():
@@ -102,11 +109,14 @@ class ScalerTap:
         """``step`` was given a closure."""
         self.loop.windows.closure = True
 
+    def wants_step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether there is more to a step than the unscaling in it, which is heard by itself."""
+        return self.loop.stopwatch.running or id(optimizer) in self._found
+
     def stepping(self, optimizer: torch.optim.Optimizer) -> None:
         self.awaits_step = self.loop.stopwatch.running
         if self.awaits_step:
             self.loop.stopwatch.step_began()
-        self.stepping_now = optimizer
         number = self.loop.numbers.get(id(optimizer))
         if number in self.loop.sampling.parts:
             self.loop.windows.look_at_gradients(number)
@@ -122,16 +132,18 @@ class ScalerTap:
             self._look(optimizer, pending[0])
 
     def note_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """A step came to its end, whoever asked for it. Of a step that is skipped, only a fused one does."""
-        key = id(optimizer)
-        self._stepped.add(key)
-        number = self.loop.numbers.get(key)
-        if number is None:
-            return
-        # A scaler may be given what only wraps the optimizer whose hooks are heard.
-        if self.stepping_now is not None:
-            self.loop.windows.hooked(number)
-        else:
+        """A step came to its end, whoever asked for it. Of a step that is skipped, only a fused one does.
+
+        Called without an edge: to enter one that the scaler was asked for takes less than to guard and time it. A
+        scaler may be given what only wraps the optimizer whose hooks are heard.
+        """
+        self._stepped[id(optimizer)] = self.stepping_now is not None
+        if self.stepping_now is None:
+            self.loop.edge.call(self._step_outside, optimizer)
+
+    def _step_outside(self, optimizer: torch.optim.Optimizer) -> None:
+        number = self.loop.numbers.get(id(optimizer))
+        if number is not None:
             self.outside.step(number, self.loop.windows.scale)
 
     def updating(self, scaler: GradScaler) -> None:
@@ -160,8 +172,11 @@ class ScalerTap:
 
     def _verdict(self, looked_at: tuple[torch.optim.Optimizer, Found]) -> OptimizerVerdict:
         optimizer, found = looked_at
+        key = id(optimizer)
+        if self._stepped.get(key):
+            self.loop.windows.hooked(self.loop.numbers[key])
         # Where steps are not heard, it is taken that there was one.
-        stepped = id(optimizer) in self._stepped or not self.loop.watches(optimizer) or not has_hooks(optimizer)
+        stepped = key in self._stepped or not self.loop.watches(optimizer) or not has_hooks(optimizer)
         return OptimizerVerdict(self.loop.name(optimizer), list(map(read_later, found.values())), stepped)
 
     def _look(self, optimizer: torch.optim.Optimizer, scale: Value | None) -> None:
@@ -190,11 +205,15 @@ class Tapped(GradScaler):
         if (args or kwargs) and ("closure" in kwargs or any(map(callable, args))):
             # Torch refuses one by name; this is what it was told before.
             _tell(self, "given_closure")
-        _tell(self, "stepping", optimizer)
+        taps = _taps(self)
+        for tap in taps:
+            tap.stepping_now, tap.awaits_step = optimizer, False
+            if tap.wants_step(optimizer):
+                tap.loop.edge.call(tap.stepping, optimizer)
         try:
             return super().step(optimizer, *args, **kwargs)
         finally:
-            for tap in _taps(self):
+            for tap in taps:
                 tap.stepping_now, tap.loop.windows.stepping = None, False
                 if tap.awaits_step:
                     tap.loop.edge.call(tap.stepped, optimizer)
@@ -228,7 +247,7 @@ class TappedUnscaling(Tapped):
     def _unscale_grads_(
         self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, *args: Given, **kwargs: Given
     ) -> Given:
-        _tell(self, "unscaling", optimizer)
+        _tell_unscaling(self, optimizer)
         found = super()._unscale_grads_(optimizer, inv_scale, *args, **kwargs)
         _tell(self, "unscaled", self, optimizer, inv_scale, found)
         return found
@@ -241,7 +260,7 @@ class TappedCalls(Tapped):
     """
 
     def unscale_(self, optimizer: torch.optim.Optimizer, *args: Given, **kwargs: Given) -> Given:
-        _tell(self, "unscaling", optimizer)
+        _tell_unscaling(self, optimizer)
         result = super().unscale_(optimizer, *args, **kwargs)
         states = getattr(self, "_per_optimizer_states", {})
         found = states.get(id(optimizer), {}).get("found_inf_per_device", {})
@@ -315,6 +334,12 @@ def _forget(key: int) -> None:
     """The scaler is gone; another one may have come to its address before we heard of it."""
     if key in _LISTENED and _LISTENED[key].scaler() is None:
         del _LISTENED[key]
+
+
+def _tell_unscaling(scaler: object, optimizer: torch.optim.Optimizer) -> None:
+    for tap in _taps(scaler):
+        if tap.wants_gradients(optimizer):
+            tap.loop.edge.call(tap.unscaling, optimizer)
 
 
 def _tell(scaler: object, moment: str, *args: object) -> None:

@@ -49,7 +49,7 @@ def _heard(own: Method) -> Method:
     # A user's own scaler may take more, and may answer.
     def step(self: GradScaler, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         if not isinstance(self, Tapped) and self.is_enabled():
-            for ear in list(_EARS):
+            for ear in [ear for ear in _EARS if ear.watches(optimizer)]:
                 ear.edge.call(_warn, ear, optimizer)
         return own(self, optimizer, *args, **kwargs)
 
@@ -57,10 +57,9 @@ def _heard(own: Method) -> Method:
 
 
 def _warn(ear: Ear, optimizer: torch.optim.Optimizer) -> None:
-    if ear.watches(optimizer):
-        _EARS.discard(ear)
-        ear.advise(
-            "%s is stepped by a GradScaler that is not watched: its scale and what it skips are not "
-            "recorded; pass watch() the one scaler that the loop uses",
-            type(optimizer).__name__,
-        )
+    _EARS.discard(ear)
+    ear.advise(
+        "%s is stepped by a GradScaler that is not watched: its scale and what it skips are not "
+        "recorded; pass watch() the one scaler that the loop uses",
+        type(optimizer).__name__,
+    )

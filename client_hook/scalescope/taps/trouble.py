@@ -41,7 +41,7 @@ class Trouble:
 
     def ask_of(self, verdicts: Sequence[OptimizerVerdict], measured: Sequence[Measured]) -> None:
         """Heed what was found of an update."""
-        if verdicts:
+        if not all(value == 0.0 for verdict in verdicts for value in verdict.found):
             self.ask(partial(_overflowed, verdicts))
         if measured:
             self.ask(partial(_nonfinite, measured))

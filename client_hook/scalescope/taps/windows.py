@@ -108,10 +108,13 @@ class Windows:
         if self._parallel and not all(_syncs(model()) for model in self._parallel):
             window.no_sync = True
 
-    def unscaled(self, number: int, scale: Value | None, *, explicit: bool) -> None:
+    def unscaled(self, number: int, scale: Value | None, *, asked: bool) -> None:
+        """Gradients were divided by ``scale``, in a step that the scaler was asked for or before one."""
         window = self._open[number]
-        window.unscale = "explicit" if explicit else "implicit"
+        window.unscale = "implicit" if asked else "explicit"
         window.unscaled_by = scale
+        if asked:
+            self.asked(number)
 
     def clipped(self, numbers: Iterable[int], call: ClipCall) -> Value | None:
         """Gradients of these optimizers are about to be clipped. The answer is their norm, if it is known."""
@@ -141,7 +144,7 @@ class Windows:
 
     def hooked(self, number: int) -> None:
         """The optimizer's own hooks were heard in the scaler's step."""
-        self._open[number].hooked = True
+        self._sealed.get(number, self._open[number]).hooked = True
 
     def seal(self, number: int) -> None:
         """What an optimizer has of gradients is used up."""
@@ -168,9 +171,7 @@ class Windows:
         for number in consumed:
             if number not in self._sealed:
                 self.seal(number)
-        windows = {}
-        for number, window in self._sealed.items():
-            windows[self._names[number]] = window
+        windows = {self._names[number]: window for number, window in self._sealed.items()}
         for verdict in verdicts:
             if verdict.optimizer in windows:
                 windows[verdict.optimizer].found = verdict.found
