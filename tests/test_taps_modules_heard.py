@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
 import numpy as np
 import torch
 from scalescope.numerics.extremes import Extremes
 from scalescope.taps.modules_heard import Entry, Heard
 from scalescope.taps.modules_sample import tallied_modules
+from torch.overrides import TorchFunctionMode
 
 
 def on_device(amax: float, finite: int, dtype: torch.dtype = torch.float32) -> Extremes:
@@ -46,3 +49,29 @@ def test_nothing_heard_has_no_rows() -> None:
     indexes, columns = tallied_modules((), Heard(()).numbers())
     assert indexes.size == 0
     assert all(values.size == 0 for values in columns.values())
+
+
+class FromTheHost(TorchFunctionMode):
+    """Notes what makes a tensor on a device from numbers of the host: a copy, for which the host waits."""
+
+    def __init__(self) -> None:
+        TorchFunctionMode.__init__(self)
+        self.noted: list[str] = []
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        if func in (torch.tensor, torch.as_tensor) and not isinstance(args[0], torch.Tensor):
+            self.noted.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_nothing_is_copied_to_a_device_to_be_told_with_what_is_there() -> None:
+    there = Extremes(0.0, torch.tensor(5, device="meta"))
+    with FromTheHost() as copies:
+        Heard([Entry("input", 0, 6, there), Entry("forward", 0, 6, Extremes(2.0, 6))])
+    assert copies.noted == []

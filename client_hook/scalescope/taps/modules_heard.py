@@ -85,10 +85,12 @@ def _by_device(entries: Sequence[Entry]) -> list[list[int]]:
 def _stacked(found: Sequence[Extremes]) -> torch.Tensor:
     """float64 [2, n] on the device: amax and the count of finite values."""
     device = next(one.finite.device for one in found if isinstance(one.finite, torch.Tensor))
-    columns = [
-        torch.stack([torch.as_tensor(one[column], device=device) for one in found]).double() for column in (0, 1)
-    ]
-    return torch.stack(columns)
+    return torch.stack([torch.stack([_held(one[column], device) for one in found]).double() for column in (0, 1)])
+
+
+def _held(number: float | torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Filled where it is to be: for a copy of it the host would wait for all that the device has yet to do."""
+    return number if isinstance(number, torch.Tensor) else torch.full((), number, dtype=torch.float32, device=device)
 
 
 def _at_hand(number: float | torch.Tensor) -> float:
