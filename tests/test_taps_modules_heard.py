@@ -75,3 +75,8 @@ def test_nothing_is_copied_to_a_device_to_be_told_with_what_is_there() -> None:
     with FromTheHost() as copies:
         Heard([Entry("input", 0, 6, there), Entry("forward", 0, 6, Extremes(2.0, 6))])
     assert copies.noted == []
+
+
+def test_of_a_device_that_does_not_say_when_a_copy_is_there_trouble_is_never_known() -> None:
+    there = Extremes(torch.tensor(0.0, device="meta"), torch.tensor(5, device="meta"))
+    assert Heard([Entry("forward", 0, 6, there)]).troubled() is None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
 import torch
-from scalescope.numerics.measure import measure
+from scalescope.numerics.measure import Measurement, measure
 from scalescope.taps.trouble import DENSE, REST, Trouble
 from scalescope.updates import Measured, OptimizerVerdict
 
@@ -59,3 +60,10 @@ def test_a_gradient_that_is_not_finite_is_trouble_without_a_scaler() -> None:
     trouble.ask_of((), [Measured((0,), measure([torch.tensor([1.0, torch.nan])]))])
     trouble.heed(2)
     assert trouble.dense
+
+
+def test_a_device_is_not_waited_for_that_does_not_say_when_a_copy_is_there() -> None:
+    trouble = Trouble()
+    trouble.ask_of((), [Measured((0,), Measurement(lambda: pytest.fail("it was waited for"), on_host=False))])
+    trouble.heed(1)
+    assert not trouble.dense

@@ -32,9 +32,13 @@ class Reading:
         """The only number."""
         return float(self._host.item())
 
+    def here(self) -> bool:
+        """Whether the numbers are on the host already: then nobody waits for them, the training thread neither."""
+        return self._copied and self.ready()
+
     def at_hand(self) -> float | None:
         """The only number if it is on the host already. Never waits, so the training thread may ask."""
-        return self.number() if self._copied and self.ready() else None
+        return self.number() if self.here() else None
 
 
 Value = float | Reading

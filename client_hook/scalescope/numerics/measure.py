@@ -29,19 +29,24 @@ _CHUNK = 1 << 22
 class Measurement:
     """Histograms on their way. ``result()`` must not be called before ``ready()`` is true."""
 
-    __slots__ = ("_event", "_read")
+    __slots__ = ("_event", "_on_host", "_read")
 
-    def __init__(self, read: Callable[[], Histograms], event: Arrival | None = None) -> None:
+    def __init__(self, read: Callable[[], Histograms], event: Arrival | None = None, *, on_host: bool = True) -> None:
         self._read = read
         self._event = event
+        self._on_host = on_host
 
     def ready(self) -> bool:
         """Whether the numbers have arrived on the host; asks, never waits."""
         return self._event is None or self._event.query()
 
     def result(self) -> Histograms:
-        """One row for each measured tensor, in order."""
+        """One row for each measured tensor, in order. On devices without events this waits for the device."""
         return self._read()
+
+    def at_hand(self) -> Histograms | None:
+        """The result if it is on the host already. Never waits, so the training thread may ask."""
+        return self._read() if self._on_host and self.ready() else None
 
 
 @torch.no_grad()
@@ -114,7 +119,7 @@ def _on_device(
         amax, squares = flat[rows * (FIELDS + 1) :].view(np.float64).reshape(2, rows)
         return _table(counted, found_inf, hidden, amax, squares)
 
-    return Measurement(read, transfer.event)
+    return Measurement(read, transfer.event, on_host=transfer.on_host)
 
 
 def _table(

@@ -55,11 +55,11 @@ class Heard:
         return self._numbers
 
     def troubled(self) -> bool | None:
-        """Whether something but an input was not finite; None where that is not known yet.
+        """Whether something but an input was not finite; None where that cannot be known without a wait.
 
         What a trainer feeds in is its own affair until it shows in what a module makes of it.
         """
-        if not self.ready():
+        if not all(reading.here() for _, reading in self._waiting):
             return None
         inner = [entry.where != "input" for entry in self.entries]
         return bool((self.numbers().nonfinite[inner] > 0).any())
