@@ -15,17 +15,21 @@ from scalescope_server.store.records import Batch
 from tests.batches import Dictation, batch, hello, histograms
 
 UPDATES = 8
+RECORDS = 6
 
 
 def nth_batch(number: int) -> Batch:
-    """A sample, an event and eight updates; the first also has the layout."""
-    say = Dictation(4 * number)
+    """A layout, a sample, a tally, a probe, an event and eight updates with their windows."""
+    say = Dictation(RECORDS * number)
     first = number * UPDATES
     layout = say.layout(("w", "fp16"))
     sample = say.sample(first, histograms([0, -20]))
+    tally = say.tally(first, update_squares=[1.0], weight_squares=[4.0])
+    probe = say.probe(first, lost=[1.0], reference_nonzero=[2.0])
     event = say.event(first, "skip", '{"parameter": "w"}')
     values = [float(step) for step in range(first, first + UPDATES)]
-    return batch(hello(), layout, sample, event, say.steps(first, UPDATES, loss=values, skipped=[1.0] + [0.0] * 7))
+    updates = say.steps(first, UPDATES, (UPDATES, {"zero_grad": True}), loss=values, skipped=[1.0] + [0.0] * 7)
+    return batch(hello(), layout, sample, tally, probe, event, updates)
 
 
 def write_for_ever(database: str) -> None:
@@ -56,11 +60,11 @@ def test_a_killed_writer_loses_and_halves_nothing(database: str) -> None:
     acknowledged = killed_after(database, 7)
     store = open_store(database)
     stored = store.reader.run("run").ledger[0].received
-    assert stored >= 4 * acknowledged
-    assert stored % 4 == 0
-    for number in range(stored // 4 + 2):
+    assert stored >= RECORDS * acknowledged
+    assert stored % RECORDS == 0
+    batches = stored // RECORDS + 2
+    for number in range(batches):
         store.writer.append(nth_batch(number)).result()
-    batches = stored // 4 + 2
     length = batches * UPDATES
     found = store.reader.series("run", ["attempted", "loss"])[1]
     assert found["attempted"].step.tolist() == list(range(length))
@@ -70,5 +74,12 @@ def test_a_killed_writer_loses_and_halves_nothing(database: str) -> None:
     assert (size >= length, rolled["skipped"].sum.tolist()) == (True, [float(batches)])
     assert len(store.reader.events("run")[0]) == batches
     assert np.sum([row.samples for row in store.reader.samples("run", points=1)[1]]) == batches
+    (row,) = store.reader.facts("run")[0]
+    assert (row.first_step, row.last_step) == (0, length - 1)
+    _, of_updates = store.reader.tallies("run", "parameter", ["weight_squares"], [0], points=1)
+    assert [bucket.columns["weight_squares"].tolist() for bucket in of_updates] == [[4.0 * batches]]
+    _, of_probes = store.reader.tallies("run", "probe", ["lost"], [0], points=1)
+    assert [bucket.columns["lost"].tolist() for bucket in of_probes] == [[float(batches)]]
+    assert len(store.reader.probes("run", limit=50)[1]) == batches
     assert (store.reader.latest("run").attempted, store.reader.latest("run").skipped) == (length, batches)
     store.close()

@@ -15,6 +15,7 @@ from scalescope_server.store.decoding import Stretch
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.errors import BadRecord
 from scalescope_server.store.windows import joined
+from sqlalchemy import event
 
 from tests.batches import Dictation, batch, hello
 
@@ -63,12 +64,27 @@ def test_alike_windows_are_one_row_however_they_are_split_and_in_whatever_order_
         for first, end in pairwise(edges)
     ]
     random.shuffle(records)
+    together = random.randint(1, 3)
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(str(Path(folder) / "windows.db"))
-        for record in records:
-            store.writer.append(batch(hello(), record)).result()
+        for first in range(0, len(records), together):
+            store.writer.append(batch(hello(), *records[first : first + together])).result()
         assert told(store) == alike(facts)
         store.close()
+
+
+def test_records_that_go_on_one_after_the_other_are_entered_together(store: Store) -> None:
+    say = Dictation()
+    store.writer.append(batch(hello(), say.steps(0, 1, (1, FACTS[1])))).result()
+    statements: list[str] = []
+
+    def note(*arguments: object) -> None:
+        statements.append(str(arguments[2]))
+
+    event.listen(store._writing, "before_cursor_execute", note)
+    store.writer.append(batch(hello(), *(say.steps(step, 1, (1, FACTS[1])) for step in range(1, 9)))).result()
+    assert len([statement for statement in statements if "window" in statement]) == 3
+    assert told(store) == [(0, 8, FACTS[1])]
 
 
 def test_what_was_told_stays_and_what_comes_late_fills_the_gaps() -> None:

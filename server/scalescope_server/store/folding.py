@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import zstandard
 from numpy.typing import NDArray
 from scalescope.packing import decompress
-from sqlalchemy import Connection, Table, insert, literal, select
+from sqlalchemy import Connection, Row, Select, Table, and_, bindparam, insert, literal, or_, select
 
 from scalescope_server.store.levels import bucket_size
+from scalescope_server.store.upsert import replace_rows
+
+# Buckets read and written at once: a statement costs as much as folding one of them, and each is as large as a
+# record of all the run's parameters.
+AT_ONCE = 8
 
 Place = slice | NDArray[np.int64]
 
@@ -40,12 +46,50 @@ class Keyed(Protocol):
 Item = TypeVar("Item", bound=Keyed)
 
 
-def by_bucket(new: Sequence[Item], level: int) -> dict[Key, list[Item]]:
-    """The records of each bucket of ``level``."""
+def add_records(
+    connection: Connection,
+    rolled: Table,
+    new: Sequence[Item],
+    levels: int,
+    folded: Callable[[Row[Any] | None, Sequence[Item]], dict[str, Any]],
+) -> None:
+    """Add records, each told once, to the levels 1 to ``levels`` in ``rolled``.
+
+    ``folded``: the columns of a bucket, from its stored row and the records that are new in it.
+    """
+    of_key = _by_bucket(new, levels)
+    keys = list(of_key)
+    for first in range(0, len(keys), AT_ONCE):
+        some = keys[first : first + AT_ONCE]
+        stored = _stored(connection, rolled, some)
+        replace_rows(connection, rolled, [key._asdict() | folded(stored.get(key), of_key[key]) for key in some])
+
+
+def _by_bucket(new: Sequence[Item], levels: int) -> dict[Key, list[Item]]:
+    """The records of each bucket of each level."""
     of_key: defaultdict[Key, list[Item]] = defaultdict(list)
-    for item in new:
-        of_key[item.key._replace(level=level, bucket=item.key.bucket // bucket_size(level))].append(item)
+    for level in range(1, levels + 1):
+        for item in new:
+            of_key[item.key._replace(level=level, bucket=item.key.bucket // bucket_size(level))].append(item)
     return of_key
+
+
+def _stored(connection: Connection, rolled: Table, keys: Sequence[Key]) -> Mapping[Key, Row[Any]]:
+    """The rows of ``keys`` that there are."""
+    wanted = {_bound(name, i): value for i, key in enumerate(keys) for name, value in key._asdict().items()}
+    found = connection.execute(_with_keys(rolled, len(keys)), wanted)
+    return {Key(*(getattr(row, name) for name in Key._fields)): row for row in found}
+
+
+@cache
+def _with_keys(rolled: Table, count: int) -> Select[Any]:
+    """The rows of ``count`` keys. Each is looked up in the index, as it would not be in a list of tuples."""
+    keys = (and_(*(rolled.c[name] == bindparam(_bound(name, i)) for name in Key._fields)) for i in range(count))
+    return select(rolled).where(or_(*keys))
+
+
+def _bound(name: str, index: int) -> str:
+    return f"{name}_{index}"
 
 
 def place_of(positions: NDArray[np.int64]) -> Place:

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import Histograms
 from scalescope.packing import PackedHistograms, pack, unpack
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, Row
 
 from scalescope_server.store import tables
-from scalescope_server.store.folding import Key, Place, by_bucket, counts_of, packed_counts, place_of
-from scalescope_server.store.upsert import replace_rows
+from scalescope_server.store.folding import Key, Place, add_records, counts_of, packed_counts, place_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,10 +50,7 @@ class NewSample:
 
 def add_samples(connection: Connection, new: Sequence[NewSample], levels: int) -> None:
     """Add samples, each told once, to the stored levels 1 to ``levels``."""
-    for level in range(1, levels + 1):
-        # One bucket after the other: each is as large as a sample of all the run's parameters.
-        rows = (_row(key, _folded(_stored(connection, key), told)) for key, told in by_bucket(new, level).items())
-        replace_rows(connection, tables.sample_rollup, rows)
+    add_records(connection, tables.sample_rollup, new, levels, _folded)
 
 
 def packed_columns(packed: PackedHistograms) -> dict[str, Any]:
@@ -78,7 +74,12 @@ def pile_of(row: Row[Any]) -> Pile:
     return Pile(_writable(unpack(packed_of(row))), counts_of(row.samples, row.rows))
 
 
-def _folded(stored: Pile | None, samples: Sequence[NewSample]) -> Pile:
+def _folded(row: Row[Any] | None, samples: Sequence[NewSample]) -> dict[str, Any]:
+    pile = _piled(None if row is None else pile_of(row), samples)
+    return {"samples": packed_counts(pile.samples), **packed_columns(pack(pile.table))}
+
+
+def _piled(stored: Pile | None, samples: Sequence[NewSample]) -> Pile:
     rows = max(int(sample.positions.max(initial=-1)) + 1 for sample in samples)
     if stored is not None and stored.table.rows >= rows:
         pile = stored
@@ -99,17 +100,3 @@ def _writable(table: Histograms) -> Histograms:
     counts, zero, inf, nan = (np.require(c, requirements="W") for c in (table.counts, table.zero, table.inf, table.nan))
     amax, squares = (np.require(c, requirements="W") for c in (table.amax, table.sum_squares))
     return Histograms(counts, zero, inf, nan, amax, squares)
-
-
-def _stored(connection: Connection, key: Key) -> Pile | None:
-    row = connection.execute(_BY_KEY, key._asdict()).one_or_none()
-    return None if row is None else pile_of(row)
-
-
-def _row(key: Key, pile: Pile) -> dict[str, Any]:
-    return {**key._asdict(), "samples": packed_counts(pile.samples), **packed_columns(pack(pile.table))}
-
-
-_BY_KEY = select(tables.sample_rollup).where(
-    *(column == bindparam(column.name) for column in tables.sample_rollup.primary_key.columns)
-)

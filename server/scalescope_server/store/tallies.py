@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scalescope.wire import Probe, SampleReason, Subject, Tally
-from sqlalchemy import insert
+from sqlalchemy import Connection, insert
 
 from scalescope_server.store import tables
 from scalescope_server.store.columns import Columns, packed_columns
@@ -34,9 +34,19 @@ def enter_tallies(transaction: Transaction, origin: Origin, records: Sequence[Ta
     if not records:
         return
     places = places_of(transaction.connection, origin)
+    rows = []
     for tallied in records:
         positions = places.positions_of(_subject(tallied.record), tallied.indexes, tallied.record)
-        _enter(transaction, origin, tallied, positions)
+        key, reason = _key(origin, tallied.record)
+        row = _row(origin, key, reason, tallied, positions)
+        if isinstance(tallied.record, Probe):
+            _enter_probe(transaction.connection, row, tallied.data)
+        elif tallied.columns:
+            rows.append(row)
+        if tallied.columns:
+            transaction.news(origin.run).tallies.append(NewTally(key, tallied.columns, positions))
+    if rows:
+        transaction.connection.execute(_NEW_TALLIES, rows)
     told = [(origin.first_step + t.record.step, found) for t in records if (found := update_ratio(t.columns))]
     enter_derived(transaction, origin, told, of_all="update_ratio", sequence=records[0].record.sequence)
 
@@ -52,12 +62,10 @@ def update_ratio(columns: Columns) -> dict[str, float]:
     return {"update_ratio": math.sqrt(part / whole)} if whole else {}
 
 
-def _enter(transaction: Transaction, origin: Origin, tallied: Tallied, positions: NDArray[np.int64]) -> None:
-    is_probe = isinstance(tallied.record, Probe)
-    if not tallied.columns and not is_probe:
-        return
-    key, reason = _key(origin, tallied.record)
-    row: dict[str, Any] = {
+def _row(
+    origin: Origin, key: Key, reason: SampleReason, tallied: Tallied, positions: NDArray[np.int64]
+) -> dict[str, Any]:
+    return {
         "run": key.run,
         "kind": key.kind,
         "rank": key.rank,
@@ -70,11 +78,11 @@ def _enter(transaction: Transaction, origin: Origin, tallied: Tallied, positions
         "positions": packed_positions(positions),
         **packed_columns(tallied.columns, len(positions)),
     }
-    stored = transaction.connection.execute(_NEW_TALLY, row).scalar_one()
-    if is_probe:
-        transaction.connection.execute(_NEW_PROBE, {"tally": stored, "data": tallied.data})
-    if tallied.columns:
-        transaction.news(origin.run).tallies.append(NewTally(key, tallied.columns, positions))
+
+
+def _enter_probe(connection: Connection, row: dict[str, Any], data: dict[str, Any]) -> None:
+    stored = connection.execute(_NEW_TALLY, row).scalar_one()
+    connection.execute(_NEW_PROBE, {"tally": stored, "data": data})
 
 
 def _key(origin: Origin, record: Tally | Probe) -> tuple[Key, SampleReason]:
@@ -90,5 +98,6 @@ def _subject(record: Tally | Probe) -> Subject:
     return "parameter" if isinstance(record, Probe) else record.subject
 
 
+_NEW_TALLIES = insert(tables.tally)
 _NEW_TALLY = insert(tables.tally).returning(tables.tally.c.key)
 _NEW_PROBE = insert(tables.probe)

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, Row
 
 from scalescope_server.store import tables
 from scalescope_server.store.columns import Columns, Real, columns_of, folded, packed_columns, unknown
-from scalescope_server.store.folding import Key, Place, by_bucket, counts_of, packed_counts, place_of
-from scalescope_server.store.upsert import replace_rows
+from scalescope_server.store.folding import Key, Place, add_records, counts_of, packed_counts, place_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,8 +33,12 @@ class Pile:
     def add(self, place: Place, columns: Columns, tallies: int | NDArray[np.int64] = 1) -> None:
         """Fold the rows of ``columns``, which rest on so many tallies, into those at ``place``."""
         for name, values in columns.items():
-            mine = self.columns.setdefault(name, unknown(len(self.tallies)))
-            mine[place] = folded(name, mine[place], values)
+            if name in self.columns:
+                mine = self.columns[name]
+                mine[place] = folded(name, mine[place], values)
+            else:
+                self.columns[name] = unknown(len(self.tallies))
+                self.columns[name][place] = values
         self.tallies[place] += tallies
 
 
@@ -50,14 +53,17 @@ class NewTally:
 
 def add_tallies(connection: Connection, new: Sequence[NewTally], levels: int) -> None:
     """Add tallies, each told once, to the stored levels 1 to ``levels``."""
-    for level in range(1, levels + 1):
-        rows = (_row(key, _piled(_stored(connection, key), told)) for key, told in by_bucket(new, level).items())
-        replace_rows(connection, tables.tally_rollup, rows)
+    add_records(connection, tables.tally_rollup, new, levels, _folded)
 
 
 def pile_of(row: Row[Any]) -> Pile:
     """The stored pile, which may be added to. ``row`` has the columns of ``tally_rollup``."""
     return Pile(columns_of(row), counts_of(row.tallies, row.rows))
+
+
+def _folded(row: Row[Any] | None, tallies: Sequence[NewTally]) -> dict[str, Any]:
+    pile = _piled(None if row is None else pile_of(row), tallies)
+    return {"tallies": packed_counts(pile.tallies), **packed_columns(pile.columns, len(pile.tallies))}
 
 
 def _piled(stored: Pile | None, tallies: Sequence[NewTally]) -> Pile:
@@ -71,17 +77,3 @@ def _piled(stored: Pile | None, tallies: Sequence[NewTally]) -> Pile:
     for tally in tallies:
         pile.add(place_of(tally.positions), tally.columns)
     return pile
-
-
-def _stored(connection: Connection, key: Key) -> Pile | None:
-    row = connection.execute(_BY_KEY, key._asdict()).one_or_none()
-    return None if row is None else pile_of(row)
-
-
-def _row(key: Key, pile: Pile) -> dict[str, Any]:
-    return {**key._asdict(), "tallies": packed_counts(pile.tallies), **packed_columns(pile.columns, len(pile.tallies))}
-
-
-_BY_KEY = select(tables.tally_rollup).where(
-    *(column == bindparam(column.name) for column in tables.tally_rollup.primary_key.columns)
-)

@@ -21,10 +21,16 @@ from scalescope_server.store.origin import Origin
 
 def enter_windows(connection: Connection, origin: Origin, records: Sequence[Updates]) -> None:
     """Store the facts that came with the updates of one caller."""
+    told: list[Stretch] = []
+    ended = -1
     for record in records:
-        if record.windows:
-            shift = origin.first_step
-            _enter(connection, origin, [Stretch(w.first + shift, w.last + shift, w.facts) for w in record.windows])
+        # Usually each goes on where the one before it ended: then all are entered together.
+        if record.first != ended:
+            _enter(connection, origin, told)
+            told = []
+        shift, ended = origin.first_step, record.first + record.count
+        told += [Stretch(window.first + shift, window.last + shift, window.facts) for window in record.windows]
+    _enter(connection, origin, told)
 
 
 def joined(stored: Sequence[Stretch], new: Sequence[Stretch]) -> list[Stretch]:
@@ -56,6 +62,8 @@ def _uncovered(stretch: Stretch, stored: Sequence[Stretch]) -> Iterator[Stretch]
 
 
 def _enter(connection: Connection, origin: Origin, new: Sequence[Stretch]) -> None:
+    if not new:
+        return
     of_caller = {"of_segment": origin.segment, "of_rank": origin.rank}
     # Those that touch count too: they may go on.
     found = connection.execute(_TOUCHING, {**of_caller, "start": new[0].first - 1, "end": new[-1].last + 1})
