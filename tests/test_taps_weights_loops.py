@@ -172,6 +172,17 @@ def test_a_step_that_raises_leaves_nothing_behind() -> None:
     assert told["weight_squares"] == [0.0] * 4
 
 
+def test_optimizers_of_single_layers_look_at_no_more_together_than_one_of_all() -> None:
+    layers = nn.ModuleList(nn.Linear(400, 400, bias=False) for _ in range(4))
+    optimizers = [torch.optim.SGD(layer.parameters(), lr=1e-3) for layer in layers]
+    with watching(layers, optimizers, every=1) as watched:
+        sum(layer(torch.ones(1, 400)).sum() for layer in layers).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        told = tallies(watched.end()).values()
+    assert sum(sum(table["looked"]) for table in told) <= 2 * MOST
+
+
 def test_of_a_large_parameter_a_part_is_looked_at_and_its_squares_are_estimated() -> None:
     torch.manual_seed(0)
     model = nn.Embedding(4 * MOST // 256, 256, dtype=torch.bfloat16)

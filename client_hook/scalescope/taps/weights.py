@@ -17,6 +17,7 @@ from scalescope.taps.intended import leaves_gradients
 from scalescope.taps.loop import Loop
 from scalescope.taps.parameters import Parameters
 from scalescope.taps.weights_changed import Copied, Counted, GradientAt
+from scalescope.taps.weights_looked import MOST
 from scalescope.taps.weights_rows import batches_of
 from scalescope.updates import Update, reason_of
 from scalescope.wire import Record, Tally
@@ -69,7 +70,9 @@ class WeightsTap:
             at = GradientAt.AFTER if leaves_gradients(optimizer) else GradientAt.NEVER
         # Where a fused optimizer unscales by itself, or skips.
         scale, found = (getattr(optimizer, name, None) for name in ("grad_scale", "found_inf"))
-        batches = batches_of(optimizer, self._parameters, seen, closure=closure)
+        # Where each layer has an optimizer of its own there are hundreds.
+        most = MOST // len(self.loop.optimizers)
+        batches = batches_of(optimizer, self._parameters, seen, closure=closure, most=most)
         if batches:
             copies = [Copied(batch, at, scale) for batch in batches]
             self.copied[number] = copies, 0.0 if found is None else read_later(found)

@@ -11,7 +11,7 @@ import torch
 from scalescope.taps.gradients import local
 from scalescope.taps.intended import Intention, intention, likeness
 from scalescope.taps.parameters import Parameters
-from scalescope.taps.weights_looked import Look, looks
+from scalescope.taps.weights_looked import MOST, Look, looks
 
 # In these an update can be intended and not be seen.
 NARROW = (torch.float16, torch.bfloat16)
@@ -59,12 +59,13 @@ class Batch(NamedTuple):
 
 
 def batches_of(
-    optimizer: torch.optim.Optimizer, parameters: Parameters, known: Collection[int], *, closure: bool
+    optimizer: torch.optim.Optimizer, parameters: Parameters, known: Collection[int], *, closure: bool, most: int = MOST
 ) -> list[Batch]:
     """A batch for each device. Parameters without an index, or whose index is ``known`` already, are left out.
 
     Args:
         closure: whether the step makes its own gradients, so that there need be none yet.
+        most: elements looked at together, about.
     """
     found: dict[int, tuple[torch.Tensor, Mapping[str, Any]]] = {}
     for group in optimizer.param_groups:
@@ -72,7 +73,7 @@ def batches_of(
             index = parameters.index(parameter)
             if index is not None and index not in known and _is_stepped(parameter, closure):
                 found[index] = parameter, group
-    chosen = looks([local(parameter) for parameter, _ in found.values()])
+    chosen = looks([local(parameter) for parameter, _ in found.values()], most=most)
     alike: dict[torch.device, dict[Hashable, list[Row]]] = {}
     for (index, held), look in zip(found.items(), chosen, strict=True):
         row = Row(index, held[0], look, held[1])
