@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from scalescope.taps.intended import intention, leaves_gradients
+from scalescope.taps.intended import intention, leaves_gradients, likeness
 from scalescope.taps.weights_looked import looks
 
 Make = Callable[[Sequence[torch.Tensor]], torch.optim.Optimizer]
@@ -94,3 +94,37 @@ def test_a_nesterov_step_changes_its_gradients() -> None:
     parameter = torch.nn.Parameter(torch.ones(3))
     assert leaves_gradients(torch.optim.SGD([parameter], lr=0.1, momentum=0.9))
     assert not leaves_gradients(torch.optim.SGD([parameter], lr=0.1, momentum=0.9, nesterov=True))
+
+
+def test_parameters_whose_counts_of_steps_only_a_device_knows_are_looked_at_together() -> None:
+    parameters = [torch.nn.Parameter(torch.ones(size, device="meta")) for size in (3, 2)]
+    optimizer = torch.optim.Adam(parameters, lr=0.1)
+    for parameter in parameters:
+        moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+        optimizer.state[parameter] = {"step": torch.ones((), device="meta"), **moments}
+    assert len({likeness(optimizer, parameter) for parameter in parameters}) == 1
+    together = intention(optimizer, optimizer.param_groups[0], list(zip(parameters, looks(parameters), strict=True)))
+    assert together is not None
+    assert isinstance(together.before.steps, torch.Tensor)
+    assert together.before.steps.shape == (5,)
+
+
+@pytest.mark.parametrize("rule", ["adamw", "adam-decay-amsgrad-maximize", "adagrad-decay"])
+def test_a_count_of_steps_for_each_element_gives_what_one_for_all_gives(rule: str) -> None:
+    kind, options = RULES[rule]
+    torch.manual_seed(0)
+    early, late = (torch.nn.Parameter(torch.randn(4, dtype=torch.float64)) for _ in range(2))
+    optimizer = kind([early, late], **options)
+    for parameters in ([late], [late], [early, late]):
+        for parameter in (early, late):
+            parameter.grad = torch.randn_like(parameter) if any(parameter is p for p in parameters) else None
+        optimizer.step()
+    group, (look, _) = optimizer.param_groups[0], looks([early, late])
+    alone = [intention(optimizer, group, [(parameter, look)]) for parameter in (early, late)]
+    weights, gradient = torch.randn(2, 4, dtype=torch.float64), torch.randn(2, 4, dtype=torch.float64)
+    parts = [one.of(*pair) for one, *pair in zip(alone, weights, gradient, strict=True) if one is not None]
+    together = intention(optimizer, group, [(early, look), (late, look)])
+    assert together is not None
+    steps = torch.tensor([1.0] * 4 + [3.0] * 4, dtype=torch.float64)
+    joint = together._replace(before=together.before._replace(steps=steps))
+    assert torch.equal(joint.of(weights.reshape(-1), gradient.reshape(-1)), torch.cat(parts))

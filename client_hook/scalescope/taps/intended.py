@@ -23,7 +23,7 @@ class Before(NamedTuple):
     """What a rule needs of parameters that are stepped alike, besides weights and gradients: as it was before.
 
     ``settings`` are those of their group; ``state`` holds the looked-at elements of each tensor of their state, under
-    one another; ``steps`` counts the steps before this one.
+    one another; ``steps`` counts the steps before this one: one number for all, or [looked].
     """
 
     settings: Mapping[str, Number]
@@ -48,10 +48,10 @@ class Intention(NamedTuple):
 
 
 def likeness(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> Hashable:
-    """Parameters of a group with the same answer are stepped alike. A count of steps on a device is like no other."""
+    """Parameters of a group with the same answer are stepped alike."""
     state = optimizer.state.get(parameter, {})
-    steps = _number(state.get("step", 0), local(parameter).device)
-    return (*_tensors(state), steps if isinstance(steps, float) else id(parameter))
+    steps = state.get("step", 0)
+    return (*_tensors(state), None if _is_away(steps) else float(steps))
 
 
 def intention(
@@ -71,7 +71,18 @@ def intention(
         name: torch.cat([look.at(state[name]) for state, (_, look) in zip(states, alike, strict=True)])
         for name in _tensors(states[0])
     }
-    return Intention(rule, Before(_settings(group, device), copies, _number(states[0].get("step", 0), device)))
+    counts = [state.get("step", 0) for state in states]
+    return Intention(
+        rule, Before(_settings(group, device), copies, _steps(counts, [look for _, look in alike], device))
+    )
+
+
+def _steps(counts: Sequence[Any], chosen: Sequence[Look], device: torch.device) -> Number:
+    """One number where it is the same for all by their likeness; else each parameter's own, float64 [looked]."""
+    if not _is_away(counts[0]):
+        return float(counts[0])
+    own = [count.detach().to(device, torch.float64, non_blocking=True).reshape(1) for count in counts]
+    return torch.cat([count.expand(look.looked) for count, look in zip(own, chosen, strict=True)])
 
 
 def _tensors(state: Mapping[str, Any]) -> list[str]:
@@ -95,8 +106,13 @@ def _number(value: Any, device: torch.device) -> Number:  # noqa: ANN401 - a set
     if not isinstance(value, torch.Tensor):
         return float(value)
     found = value.detach()
-    # Steps and learning rates are changed in place.
-    return float(found.item()) if found.is_cpu else found.to(device, torch.float64, non_blocking=True, copy=True)
+    # Learning rates are changed in place.
+    return found.to(device, torch.float64, non_blocking=True, copy=True) if _is_away(found) else float(found)
+
+
+def _is_away(value: object) -> bool:
+    """Whether only a device knows the number."""
+    return isinstance(value, torch.Tensor) and not value.is_cpu
 
 
 def _sgd(before: Before, weights: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
