@@ -17,6 +17,9 @@ from sqlalchemy import create_engine, inspect
 
 from tests.batches import Dictation, batch, hello
 
+# Each has a run of 20 updates as Dictation tells them, stored by the program of that time (sqlite3's iterdump).
+OLDER = ["m0001"]
+
 
 def run_sql(database: str, *statements: str) -> None:
     with closing(sqlite3.connect(database)) as connection, connection:
@@ -24,8 +27,17 @@ def run_sql(database: str, *statements: str) -> None:
             connection.execute(statement)
 
 
-def test_an_empty_file_becomes_the_tables_of_the_code(database: str) -> None:
-    Path(database).touch()
+def stored_at(revision: str, database: str) -> None:
+    """Make the database that was stored when ``revision`` was the newest."""
+    script = Path(__file__).parent.joinpath("samples", f"{revision}.sql").read_text(encoding="utf-8")
+    with closing(sqlite3.connect(database)) as connection:
+        connection.executescript(script)
+
+
+@pytest.mark.parametrize("revision", [None, *OLDER])
+def test_an_empty_file_and_older_ones_become_the_tables_of_the_code(database: str, revision: str | None) -> None:
+    if revision is not None:
+        stored_at(revision, database)
     open_store(database).close()
     engine = create_engine(f"sqlite:///{database}")
     with engine.connect() as connection:
@@ -33,7 +45,10 @@ def test_an_empty_file_becomes_the_tables_of_the_code(database: str) -> None:
     engine.dispose()
 
 
-def test_keys_and_rowids_are_those_of_the_code(database: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("revision", [None, *OLDER])
+def test_keys_and_rowids_are_those_of_the_code(database: str, tmp_path: Path, revision: str | None) -> None:
+    if revision is not None:
+        stored_at(revision, database)
     open_store(database).close()
     straight = create_engine(f"sqlite:///{tmp_path / 'straight.db'}")
     metadata.create_all(straight)
@@ -55,6 +70,26 @@ def test_opening_again_keeps_what_is_there(database: str) -> None:
     store = open_store(database)
     assert store.is_ready()
     assert store.reader.latest("run").attempted == 3
+    store.close()
+
+
+@pytest.mark.parametrize("revision", OLDER)
+def test_an_older_database_keeps_what_it_holds_and_its_runs_go_on(database: str, revision: str) -> None:
+    stored_at(revision, database)
+    store = open_store(database)
+    detail = store.reader.run("run")
+    assert (detail.summary.attempted, detail.summary.skipped) == (20, 1)
+    assert [(p.name, p.compute_format, p.backward) for p in detail.parameters] == [("w", "fp16", 1), ("b", None, 0)]
+    assert store.reader.series("run", ["loss"])[1]["loss"].last.tolist() == [float(step) for step in range(20)]
+    say = Dictation(sequence=5)
+    tally = say.tally(20, update_squares=[1.0, 1.0], weight_squares=[4.0, 4.0])
+    updates = say.steps(20, 10, (10, {"zero_grad": True}), loss=[20.0] * 10, clip_coefficient=[0.5] * 10)
+    store.writer.append(batch(hello(), tally, updates)).result()
+    assert store.reader.latest("run").attempted == 30
+    found = store.reader.series("run", ["update_ratio", "clip_coefficient"])[1]
+    assert found["update_ratio"].last.tolist() == [0.5]
+    assert found["clip_coefficient"].last.tolist() == [0.5] * 10
+    assert [row.first_step for row in store.reader.facts("run")[0]] == [20]
     store.close()
 
 
@@ -108,7 +143,8 @@ def test_a_place_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
         open_store(str(tmp_path))
 
 
-def test_every_revision_is_named_by_its_number() -> None:
+def test_every_revision_is_named_by_its_number_and_stored_before_the_next_one() -> None:
     folder = files("scalescope_server.migrations").joinpath("versions")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.startswith("m"))
     assert [name[:5] for name in names] == [f"m{number:04}" for number in range(1, len(names) + 1)]
+    assert [f"m{number:04}" for number in range(1, len(names))] == OLDER

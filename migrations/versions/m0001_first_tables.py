@@ -17,9 +17,7 @@ def upgrade() -> None:
     _parameters()
     _scalars()
     _samples()
-    _tallies()
     _happenings()
-    _facts()
 
 
 def downgrade() -> None:
@@ -104,7 +102,6 @@ def _parameters() -> None:
         sa.Column("rank", sa.Integer, nullable=False),
         sa.Column("positions", sa.LargeBinary, nullable=False),
         sa.Column("formats", sa.LargeBinary, nullable=False),
-        sa.Column("modules", sa.LargeBinary, nullable=False),
         sa.PrimaryKeyConstraint("segment", "rank"),
     )
     op.create_table(
@@ -118,17 +115,6 @@ def _parameters() -> None:
         sa.Column("numel", sa.BigInteger, nullable=False),
         sa.Column("compute_format", sa.String(512)),
         sa.Column("backward", sa.Integer),
-        sa.PrimaryKeyConstraint("run", "position"),
-        sa.UniqueConstraint("run", "name"),
-        sqlite_with_rowid=False,
-    )
-
-    op.create_table(
-        "module",
-        sa.Column("run", key, sa.ForeignKey("run.key", ondelete="CASCADE"), nullable=False),
-        sa.Column("position", sa.Integer, nullable=False),
-        sa.Column("name", sa.String(512), nullable=False),
-        sa.Column("kind", sa.String(512), nullable=False),
         sa.PrimaryKeyConstraint("run", "position"),
         sa.UniqueConstraint("run", "name"),
         sqlite_with_rowid=False,
@@ -150,11 +136,6 @@ def _scalars() -> None:
         sa.Column("learning_rate", sa.Double),
         sa.Column("step_ms", sa.Double),
         sa.Column("tokens", sa.Double),
-        sa.Column("clip_coefficient", sa.Double),
-        sa.Column("forward_ms", sa.Double),
-        sa.Column("backward_ms", sa.Double),
-        sa.Column("optimizer_ms", sa.Double),
-        sa.Column("scheduler_steps", sa.Double),
         sa.Column("nonfinite", sa.Integer, nullable=False),
         sa.PrimaryKeyConstraint("run", "rank", "step", "segment"),
         sqlite_with_rowid=False,
@@ -240,48 +221,6 @@ def _samples() -> None:
     )
 
 
-def _tallies() -> None:
-    op.create_table(
-        "tally",
-        sa.Column("key", key, primary_key=True),
-        sa.Column("run", key, sa.ForeignKey("run.key", ondelete="CASCADE"), nullable=False),
-        sa.Column("kind", sa.String(16), nullable=False),
-        sa.Column("rank", sa.Integer, nullable=False),
-        sa.Column("step", sa.BigInteger, nullable=False),
-        sa.Column("segment", key, nullable=False),
-        sa.Column("at", sa.Double, nullable=False),
-        sa.Column("reason", sa.String(16), nullable=False),
-        sa.Column("scale", sa.Double, nullable=False),
-        sa.Column("scale_flag", sa.SmallInteger, nullable=False),
-        sa.Column("positions", sa.LargeBinary),
-        sa.Column("rows", sa.Integer, nullable=False),
-        sa.Column("names", text_as_json, nullable=False),
-        sa.Column("body", sa.LargeBinary, nullable=False),
-        sa.Index("tally_step", "run", "kind", "rank", "step"),
-    )
-    op.create_table(
-        "tally_rollup",
-        sa.Column("run", key, sa.ForeignKey("run.key", ondelete="CASCADE"), nullable=False),
-        sa.Column("kind", sa.String(16), nullable=False),
-        sa.Column("rank", sa.Integer, nullable=False),
-        sa.Column("level", sa.SmallInteger, nullable=False),
-        sa.Column("bucket", sa.BigInteger, nullable=False),
-        sa.Column("periodic", sa.Boolean, nullable=False),
-        sa.Column("scale", sa.Double, nullable=False),
-        sa.Column("scale_flag", sa.SmallInteger, nullable=False),
-        sa.Column("tallies", sa.LargeBinary, nullable=False),
-        sa.Column("rows", sa.Integer, nullable=False),
-        sa.Column("names", text_as_json, nullable=False),
-        sa.Column("body", sa.LargeBinary, nullable=False),
-        sa.PrimaryKeyConstraint("run", "kind", "rank", "level", "bucket", "periodic", "scale", "scale_flag"),
-    )
-    op.create_table(
-        "probe",
-        sa.Column("tally", key, sa.ForeignKey("tally.key", ondelete="CASCADE"), primary_key=True),
-        sa.Column("data", text_as_json, nullable=False),
-    )
-
-
 def _happenings() -> None:
     op.create_table(
         "event",
@@ -317,29 +256,4 @@ def _happenings() -> None:
         sa.Column("run", key, sa.ForeignKey("run.key", ondelete="CASCADE"), primary_key=True),
         sa.Column("updates", sa.BigInteger, nullable=False),
         sa.Column("state", sa.LargeBinary, nullable=False),
-    )
-
-
-def _facts() -> None:
-    op.create_table(
-        "window",
-        sa.Column("segment", key, sa.ForeignKey("segment.key", ondelete="CASCADE"), nullable=False),
-        sa.Column("rank", sa.Integer, nullable=False),
-        sa.Column("first_step", sa.BigInteger, nullable=False),
-        sa.Column("run", key, sa.ForeignKey("run.key", ondelete="CASCADE"), nullable=False),
-        sa.Column("last_step", sa.BigInteger, nullable=False),
-        sa.Column("data", text_as_json, nullable=False),
-        sa.PrimaryKeyConstraint("segment", "rank", "first_step"),
-        sa.Index("window_step", "run", "rank", "first_step", "segment"),
-    )
-    op.create_table(
-        "setup",
-        sa.Column("key", key, primary_key=True),
-        sa.Column("run", key, sa.ForeignKey("run.key", ondelete="CASCADE"), nullable=False),
-        sa.Column("rank", sa.Integer, nullable=False),
-        sa.Column("step", sa.BigInteger, nullable=False),
-        sa.Column("segment", key, nullable=False),
-        sa.Column("at", sa.Double, nullable=False),
-        sa.Column("data", text_as_json, nullable=False),
-        sa.Index("setup_step", "run", "rank", "step", "key"),
     )
