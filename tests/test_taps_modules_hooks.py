@@ -199,3 +199,21 @@ def test_a_model_may_be_scripted_while_hooks_hang_and_is_heard_again_afterwards(
             optimizer.step()
         assert set(tallies(watched.end())) == {1}
     assert _recursive.create_script_module is own
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="with a device it would be captured")
+def test_a_model_may_be_captured_as_a_cuda_graph_while_hooks_hang() -> None:
+    own = torch.cuda.make_graphed_callables
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watching(model, optimizer, every=1) as watched:
+        # Without a device torch comes as far as its look at the hooks, and then finds nothing to capture with.
+        with pytest.raises((RuntimeError, AssertionError)) as refused:
+            torch.cuda.make_graphed_callables(model, (torch.ones(1, 2),))
+        assert "hooks" not in str(refused.value)
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        assert set(tallies(watched.end())) == {1}
+    assert torch.cuda.make_graphed_callables is own

@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from scalescope.numerics.extremes import Extremes, below_infinity, extremes
-from scalescope.taps import scripting
+from scalescope.taps import bare
 from scalescope.taps.backward import NO_TASK, graph_task
 from scalescope.taps.histograms import ModuleHistograms
 from scalescope.taps.loop import Loop
@@ -64,7 +64,7 @@ class ModulesTap:
 
     def start(self) -> None:
         """Listen from the first update on."""
-        scripting.listen(self)
+        bare.listen(self)
         self.attach()
 
     def attach(self) -> None:
@@ -133,7 +133,7 @@ class ModulesTap:
             self._take_off(index)
 
     def remove(self) -> None:
-        scripting.ignore(self)
+        bare.ignore(self)
         self._listening = False
         self._forget()
         self.step_aside()
