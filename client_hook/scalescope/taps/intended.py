@@ -71,10 +71,8 @@ def intention(
         name: torch.cat([look.at(state[name]) for state, (_, look) in zip(states, alike, strict=True)])
         for name in _tensors(states[0])
     }
-    counts = [state.get("step", 0) for state in states]
-    return Intention(
-        rule, Before(_settings(group, device), copies, _steps(counts, [look for _, look in alike], device))
-    )
+    steps = _steps([state.get("step", 0) for state in states], [look for _, look in alike], device)
+    return Intention(rule, Before(_settings(group, device), copies, steps))
 
 
 def _steps(counts: Sequence[Any], chosen: Sequence[Look], device: torch.device) -> Number:
