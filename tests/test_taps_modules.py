@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -14,6 +14,7 @@ from scalescope.recorder import Recorder
 from scalescope.taps.edge import Edge
 from scalescope.taps.training import Training, TrainingTap
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from tests.small_modules import Account, no_hooks, reasons, tallies, trained
 from tests.small_training import Course, bf16, fp16, fp32, layouts, samples, watching
@@ -153,7 +154,28 @@ def test_a_forward_that_is_repeated_for_ever_keeps_a_bounded_account() -> None:
         for _ in range(9_000):
             model(torch.ones(1, 1))
         assert len(watched.tap._modules_tap._entries) <= 16_384
+        with Looks() as more:
+            model(torch.ones(1, 1)).sum().backward()
+        assert more.count == 0
         watched.end()
+
+
+class Looks(TorchFunctionMode):
+    """Counts how often values are looked at."""
+
+    def __init__(self) -> None:
+        TorchFunctionMode.__init__(self)
+        self.count = 0
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        self.count += func is torch.aminmax
+        return func(*args, **(kwargs or {}))
 
 
 def test_losses_weights_and_random_draws_are_those_of_an_unwatched_training() -> None:

@@ -112,7 +112,7 @@ class ModulesTap:
 
     def hear_gradient(self, index: int, gradient: torch.Tensor) -> None:
         """The gradient of what a module answered is complete."""
-        if self._listening and not is_transformed():
+        if self._listening and self._has_room() and not is_transformed():
             with unobserved():
                 values = values_of(gradient)
                 if values is not None:
@@ -160,7 +160,11 @@ class ModulesTap:
     def _is_open(self) -> bool:
         """Whether what goes forward now is to be heard: of an update that is not dense the first micro-batch."""
         heard_out = self._loop.backward_ran and not self._dense
-        return self._listening and not heard_out and not is_transformed()
+        return self._listening and not heard_out and self._has_room() and not is_transformed()
+
+    def _has_room(self) -> bool:
+        """Nothing is looked at that could not be entered."""
+        return len(self._entries) < _MAX_ENTRIES
 
     def _hear(self, index: int, answer: object) -> None:
         tensors = floating(answer)
@@ -192,7 +196,7 @@ class ModulesTap:
                 self._gradient_hooks.append(tensor.register_hook(Returning(self, index)))
 
     def _enter(self, where: Where, index: int, values: torch.Tensor, found: Extremes) -> None:
-        if len(self._entries) < _MAX_ENTRIES:
+        if self._has_room():
             self._entries.append(Entry(where, index, values.numel(), found))
 
     def _hang(self, place: Place) -> None:
