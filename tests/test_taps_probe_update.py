@@ -13,6 +13,7 @@ import torch
 from scalescope import wire
 from scalescope.taps.probe_result import ProbeResult
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from tests.small_training import WIDTH, Course, Watched, bf16, fp16, fp32, watching
 
@@ -39,6 +40,8 @@ OPTIMIZERS: dict[str, tuple[Callable[[nn.Module], torch.optim.Optimizer], set[st
     "adagrad": (lambda model: torch.optim.Adagrad(model.parameters(), lr=0.1), {"sum"}),
     "unknown": (lambda model: Own(model.parameters()), {"average"}),
 }
+
+REGISTERS = (register_optimizer_step_pre_hook, register_optimizer_step_post_hook)
 
 
 def probed(ears: Watched, course: Course) -> ProbeResult:
@@ -116,6 +119,19 @@ def test_nothing_of_the_real_optimizer_changes() -> None:
     assert str(before[1]) == str(after[1])
     assert [tensor._version for tensor in tensors] == versions
     assert [list(group) for group in groups] == [list(group) for group in course.optimizer.param_groups]
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_hooks_on_all_optimizers_hear_the_training_alone(kind: str) -> None:
+    make, _ = OPTIMIZERS[kind]
+    course, heard = Course(make), list[torch.optim.Optimizer]()
+    hooks = [register(lambda optimizer, *_: heard.append(optimizer)) for register in REGISTERS]
+    with watching(course.model, course.optimizer) as ears:
+        course.run(2)
+        assert probed(ears, course).updates
+    for hook in hooks:
+        hook.remove()
+    assert heard == [course.optimizer] * 4
 
 
 def test_an_optimizer_that_cannot_be_copied_costs_only_the_comparison_of_updates() -> None:

@@ -8,7 +8,7 @@ unscaled first as a scaler does, and the update keeps the parameter's format; th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -73,8 +73,14 @@ def _updated(
             "param_groups": [{**group, "params": [weight]}],
         }
     )
-    twin.step()
+    _unheard(type(twin).step)(twin)
     return Side(weight.detach(), twin.state[weight])
+
+
+def _unheard(step: Any) -> Callable[[Any], object]:  # noqa: ANN401 - whatever an optimizer has for one
+    """``step`` without what torch puts around it, which tells the hooks that a trainer has on all optimizers."""
+    own: Callable[[Any], object] = step.__wrapped__ if getattr(step, "hooked", False) else step
+    return own
 
 
 def _copied(kept: Any, *, wide: bool) -> Any:  # noqa: ANN401 - whatever an optimizer keeps
