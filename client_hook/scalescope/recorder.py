@@ -67,14 +67,15 @@ class Recorder:
         """Take a closed update."""
         with self._lock:
             self._waiting.append(update)
-            if _is_sampled(update):
+            sampled = bool(update.measured or update.extras)
+            if sampled:
                 self._sample_bytes += update.sample_bytes
                 if update.periodic:
                     self._periodic.append(update)
             if self._sample_bytes > self._max_sample_bytes or len(self._waiting) > self._max_updates:
                 self._make_room()
         self._progress = (update.step, update.at)
-        if _is_sampled(update):
+        if sampled:
             self._tell()
 
     def finish(self, step: int) -> None:

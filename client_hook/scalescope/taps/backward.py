@@ -81,7 +81,7 @@ class BackwardWatch:
         self._closed_in = NO_TASK
         self._latest: tuple[int, int | None] = (NO_TASK, None)
         self._windows = 0
-        self._news = self._grown = False
+        self.has_news = self._grown = False
 
     def arm(self) -> None:
         """Hook the parameters that were entered since the last call."""
@@ -91,6 +91,7 @@ class BackwardWatch:
         self._owners = self._parameters.owners(self._optimizers)
         # The layout that is sent at the start has the first ones already.
         self._grown = self._grown or 0 < self._armed < len(self._parameters)
+        self.has_news = self.has_news or self._grown
         self._armed = len(self._parameters)
 
     def passes(self, number: int) -> int | None:
@@ -164,11 +165,9 @@ class BackwardWatch:
         New parameters are told at once, since a sample may refer to them; a trickle of formats at 1, 2, 4, 8
         and 16 windows.
         """
-        if not (self._grown or self._news):
-            return None
         if not self._grown and self._formats.sought and self._windows & (self._windows - 1):
             return None
-        self._grown = self._news = False
+        self._grown = self.has_news = False
         return self.layout()
 
     def layout(self) -> Layout:
@@ -219,7 +218,7 @@ class BackwardWatch:
     def _learn(self, index: int, tensor: torch.Tensor, task: int, gradient: torch.Tensor | None) -> None:
         """``gradient``: that of a single micro-batch."""
         if index not in self._order:
-            self._news = True
+            self.has_news = True
             self._formats.seek(index, tensor)
         self._order.hear(index, task, whole=self._whole)
         if gradient is not None:
@@ -240,7 +239,7 @@ class BackwardWatch:
 
     def _settle(self, heard: Sequence[int]) -> None:
         news = [self._formats.settle(), self._order.close_window()]
-        self._news = self._news or any(news)
+        self.has_news = self.has_news or any(news)
         self._learnt.update(index for index in heard if index not in self._formats.sought)
         if self._order.unplaced and self._relistenings and not self._order.contradicted:
             self._listen_to_all()

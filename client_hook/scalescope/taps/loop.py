@@ -203,11 +203,11 @@ class Loop:
         self.sampling.close(update)
         update.facts = self.edge.guard(self.windows.close, self._step, self._consumed, verdicts)
         try:
-            self._let_watch(update)
+            if self._attended or update.measured or not self.sampling.quiet:
+                self._let_watch(update)
             self._add_facts(update.values, growth_tracker)
             self._backward.close_window(self._consumed)
-            layout = self._backward.news()
-            if layout is not None:
+            if self._backward.has_news and (layout := self._backward.news()) is not None:
                 self._recording.put_known(layout)
         finally:
             self._begin_next(update)
@@ -228,10 +228,9 @@ class Loop:
 
     def _let_watch(self, update: Update) -> None:
         """Tell the watchers of an update that was, or was likely to be, measured, or before one that is."""
-        if self._attended or update.measured or self.sampling.expects():
-            for watcher in self.watchers:
-                self.edge.guard(watcher.closing, update)
-            self._attended = self.sampling.expects()
+        for watcher in self.watchers:
+            self.edge.guard(watcher.closing, update)
+        self._attended = self.sampling.expects()
 
     def _count_backward(self, number: int | None, passes: int | None) -> None:
         if self.stopwatch.running:

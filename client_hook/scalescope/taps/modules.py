@@ -139,7 +139,7 @@ class ModulesTap:
         self.step_aside()
 
     def _hand_over(self, update: Update) -> None:
-        heard = self._heard(update) if self._entries else None
+        heard = self._heard() if self._entries else None
         begins = self._loop.sampling.trouble.dense and not self._dense
         after = State(self._modules.models()) if begins else None
         if heard is not None or after is not None:
@@ -149,10 +149,10 @@ class ModulesTap:
         if begins:
             self._state = after
 
-    def _heard(self, update: Update) -> Heard:
+    def _heard(self) -> Heard:
         heard = Heard(self._entries)
         self._loop.sampling.trouble.ask(heard.troubled)
-        self._loop.sampling.trouble.heed(update.step + 1)
+        self._loop.sampling.heed_trouble()
         self._setups.tell("autocast", self.autocast)
         self._setups.tell("modules", dict(self._dtypes))
         return heard

@@ -53,6 +53,8 @@ class Sampling:
         self.trouble = Trouble()
         self._step = 0
         self._turns: dict[int, int] = {}
+        # Whether nothing is to be measured in the update under way, whatever is asked: known at its beginning.
+        self.quiet = False
         # What was measured of the update under way.
         self.parts: dict[int, Part] = {}
         self._unscaled: set[int] = set()
@@ -61,11 +63,11 @@ class Sampling:
 
     def due(self, number: int) -> bool:
         """Whether an optimizer is to be measured: its turn has come, or the update under way is dense."""
-        return self.trouble.dense or self._has_turn(number)
+        return not self.quiet and (self.trouble.dense or self._has_turn(number))
 
     def expects(self) -> bool:
         """Whether gradients are likely to be measured in the update under way, known at its beginning."""
-        return self.trouble.dense or any(map(self._expected, range(len(self._optimizers))))
+        return not self.quiet and (self.trouble.dense or any(map(self._expected, range(len(self._optimizers)))))
 
     def take(self, number: int) -> None:
         """Its turn: measure its gradients as they stand, unless they were measured before they were clipped."""
@@ -115,7 +117,20 @@ class Sampling:
         if self.parts:
             self._hand_over(update)
         self.trouble.ask_of(update.verdicts, update.measured)
-        self.trouble.heed(self._step)
+        self.heed_trouble()
+
+    def heed_trouble(self) -> None:
+        """Hear what is known by now of things that went wrong, for the update that begins."""
+        if self.trouble.alert:
+            self.trouble.heed(self._step)
+        self.quiet = not self.trouble.dense and self._step < self._next_turn
+
+    @property
+    def _next_turn(self) -> int:
+        """The first update at which some optimizer's turn comes."""
+        if len(self._turns) < len(self._optimizers):
+            return 0
+        return min(self._turns.values()) + self._every
 
     def _has_turn(self, number: int) -> bool:
         last = self._turns.get(number)

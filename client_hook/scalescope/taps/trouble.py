@@ -36,14 +36,23 @@ class Trouble:
         self._rested = 0
         self._awaited: deque[Question] = deque(maxlen=_AWAITED)
 
+    @property
+    def alert(self) -> bool:
+        """Whether there is anything to :meth:`heed`."""
+        return self.dense or bool(self._awaited)
+
     def ask(self, question: Question) -> None:
         """Put ``question`` again, as updates close, until it is answered."""
         self._awaited.append(question)
 
     def ask_of(self, verdicts: Sequence[OptimizerVerdict], measured: Sequence[Measured]) -> None:
         """Heed what was found of an update."""
-        if not all(value == 0.0 for verdict in verdicts for value in verdict.found):
-            self.ask(partial(_overflowed, verdicts))
+        for verdict in verdicts:
+            for value in verdict.found:
+                # The usual one first: this runs at every update.
+                if value != 0.0:
+                    self.ask(partial(_overflowed, verdicts))
+                    break
         if measured:
             self.ask(partial(_nonfinite, measured))
 

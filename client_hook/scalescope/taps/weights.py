@@ -145,8 +145,10 @@ class _Before:
     @eager
     def __call__(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         tap = self._tap
-        number = tap.loop.numbers.get(id(optimizer))
         # Nearly always there is nothing to do.
+        if tap.loop.sampling.quiet and not tap.copied:
+            return
+        number = tap.loop.numbers.get(id(optimizer))
         if number is not None and (tap.copied or tap.loop.sampling.due(number)):
             closure = callable(kwargs.get("closure")) or (len(args) > 1 and callable(args[1]))
             tap.loop.edge.call(tap.stepping, optimizer, number, closure)

@@ -94,8 +94,9 @@ class Window:
         """A backward pass ran; ``passes`` are in the gradients now, 1 where they began anew in it."""
         if self.unscaled_by is not None:
             self.late = _longer(self.late, scale)
-        elif passes == 1 and self.runs:
-            self.runs, self.clips = ((scale, 1),), ()
+        elif passes == 1 or not self.runs:
+            self.clips = () if self.runs else self.clips
+            self.runs = ((scale, 1),)
         else:
             self.runs = _longer(self.runs, scale)
 
