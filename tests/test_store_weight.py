@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from scalescope.numerics.exponents import Histograms
 from scalescope.packing import unpack
 from scalescope.wire import encode
@@ -26,5 +28,18 @@ def test_updates_weigh_by_their_number_even_where_nothing_is_told_of_them() -> N
     assert weight_of(many, len(encode(many))) > 50_000_000
 
 
-def test_everything_else_weighs_more_than_its_frame() -> None:
-    assert weight_of(Dictation().event(0), 1000) > 1000
+def test_parameters_and_modules_weigh_by_their_number_however_short_their_names() -> None:
+    few, many = Dictation().layout(("a", None)), Dictation().layout(modules=[f"{index:x}" for index in range(20_000)])
+    assert weight_of(few, len(encode(few))) < 20_000
+    assert weight_of(many, len(encode(many))) > 20_000_000
+
+
+def test_json_weighs_what_its_objects_take() -> None:
+    event = Dictation().event(0, data='{"nested":[' + ",".join(["{}"] * 5000) + "]}")
+    objects = 5000 * sys.getsizeof({})
+    assert objects < weight_of(event, len(encode(event))) < 2 * objects
+
+
+def test_a_record_that_tells_nothing_weighs_more_than_its_frame() -> None:
+    tally = Dictation().tally(0)
+    assert weight_of(tally, len(encode(tally))) > 4096
