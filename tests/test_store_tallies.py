@@ -137,6 +137,16 @@ def test_levels_equal_a_fold_over_all_tallies_of_their_bucket_and_scale(
         store.close()
 
 
+def test_a_scale_that_thrashes_is_shown_in_coarser_buckets(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    say = Dictation()
+    tallies = [say.tally(step, scale=2.0 ** (step % 7), looked=[1.0]) for step in range(0, 600, 3)]
+    store.writer.append(batch(hello(), say.layout(("w", "fp16")), *tallies)).result()
+    monkeypatch.setattr("scalescope_server.store.views.MAX_ROLLED", 30)
+    size, found = store.reader.tallies("run", "parameter", ["looked"], [0], points=100)
+    assert (size, len(found)) == (512, 14)
+    assert sum(bucket.columns["looked"][0] for bucket in found) == 200
+
+
 def test_every_column_of_the_catalogue_folds_one_way() -> None:
     assert len(FOLDS) == len(PARAMETER_TALLIES) + len(MODULE_TALLIES) + len(PROBE_TALLIES)
 

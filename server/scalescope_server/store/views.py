@@ -12,6 +12,8 @@ from scalescope_server.store import tables
 from scalescope_server.store.levels import bucket_size, finest
 
 MAX_BUCKETS = 300
+# Rows of a level, each of one scale, in one answer: where the scale thrashes a bucket has many of them.
+MAX_ROLLED = 1500
 # 128 MiB of numbers in one answer: a model of many thousand tensors is shown in coarser buckets.
 MAX_CELLS = 2**24
 
@@ -45,10 +47,10 @@ def read_view(
     """(level, rows in order of their steps); level 0 is the records themselves, which may be many steps apart.
 
     ``points`` is clamped to 1 to ``MAX_BUCKETS``; ``cells``: the numbers that are kept of a row. The level is coarser
-    where the rows of all scales would hold more than ``MAX_CELLS`` (only the coarsest may, in a run of more scales
-    than that).
+    where the rows of all scales would be more than ``MAX_ROLLED`` or hold more than ``MAX_CELLS`` (only the coarsest
+    may, in a run of more scales than that).
     """
-    points, most = min(max(points, 1), MAX_BUCKETS), max(MAX_CELLS // max(cells, 1), 1)
+    points, most = min(max(points, 1), MAX_BUCKETS), min(max(MAX_CELLS // max(cells, 1), 1), MAX_ROLLED)
     if _fits(connection, _exact_keys(shelf.exact, view), min(points, most)):
         return 0, connection.execute(_exact(shelf.exact, view))
     level, coarsest = finest(view.start, view.stop, points, lowest=1), _levels_of_run(connection, view.run)
