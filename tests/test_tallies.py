@@ -104,3 +104,13 @@ def test_nothing_of_nothing_is_not_known() -> None:
     for read_probe in (true_underflow, relative_error, cosine):
         assert np.isnan(read_probe(probe)).all()
     assert np.isnan(cosine(ProbeRow(0, 0, 0.0, {}, np.zeros(1, np.int64), {}))).all()
+
+
+def test_what_is_infinite_is_told_without_a_warning() -> None:
+    endless = [math.inf, 1e308]
+    assert math.isnan(read("update_ratio", bucket(update_squares=endless, weight_squares=[math.inf, 5e-324]))[0])
+    assert read("grad_output_amax", bucket(scale=1e-310, grad_output_amax=[1e300, 0.0])) == [math.inf, 0.0]
+    columns = {name: np.array([math.inf, 0.0]) for name in PROBE_TALLIES}
+    probe = ProbeRow(0, 0, 0.0, {}, np.arange(2), columns | {"own_squares": np.array([0.0, math.inf])})
+    for read_probe in (true_underflow, relative_error, cosine):
+        assert np.isnan(read_probe(probe)).all()

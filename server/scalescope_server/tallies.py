@@ -55,7 +55,8 @@ def relative_error(probe: ProbeRow) -> Values:
 
 def cosine(probe: ProbeRow) -> Values:
     """Of the angle between both gradients; NaN where one of them is zero."""
-    norms = np.sqrt(_column(probe, "own_squares")) * np.sqrt(_column(probe, "reference_squares"))
+    with _silent():
+        norms = np.sqrt(_column(probe, "own_squares")) * np.sqrt(_column(probe, "reference_squares"))
     return _divided(_column(probe, "products"), norms)
 
 
@@ -75,12 +76,13 @@ def _share(parts: Parts, _: Formats, *, part: str, whole: str) -> Values:
 
 def _amax(parts: Parts, _: Formats, *, column: str, scaled: bool) -> Values:
     # A scale of 0 leaves nothing to undo.
-    return reduce(np.fmax, [part.columns[column] / ((scaled and part.scale) or 1.0) for part in parts])
+    with _silent():
+        return reduce(np.fmax, [part.columns[column] / ((scaled and part.scale) or 1.0) for part in parts])
 
 
 def _headroom(parts: Parts, formats: Formats, *, column: str) -> Values:
     """Octaves up to the largest finite value of each row's format, of values as they stood, scaled."""
-    with np.errstate(divide="ignore"):
+    with _silent():
         reached = np.log2(_amax(parts, formats, column=column, scaled=False))
     return np.log2([target.max_finite for target in formats]) - reached
 
@@ -96,7 +98,13 @@ def _total(parts: Parts, name: str, rows: int = 0) -> Values:
 
 
 def _divided(part: Values, whole: Values) -> Values:
-    return np.divide(part, whole, out=unknown(len(part)), where=whole > 0)
+    with _silent():
+        return np.divide(part, whole, out=unknown(len(part)), where=whole > 0)
+
+
+def _silent() -> np.errstate:
+    """Sums and scales may be infinite, or their quotients: that is told as not known, and not by numpy on stderr."""
+    return np.errstate(all="ignore")
 
 
 def _column(probe: ProbeRow, name: str) -> Values:
