@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import tracemalloc
 from collections.abc import Iterator
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -96,6 +97,18 @@ def test_what_was_told_stays_and_what_comes_late_fills_the_gaps() -> None:
     ]
     assert joined(stored, [Stretch(5, 7, "a")]) == [Stretch(2, 7, "a"), Stretch(8, 8, "b")]
     assert joined(stored, [Stretch(3, 4, "c")]) == stored
+
+
+def test_many_long_facts_that_new_ones_touch_are_not_held_at_once(store: Store) -> None:
+    say = Dictation()
+    long = [(1, {"which": step, "told": "x" * 15_000}) for step in range(400)]
+    store.writer.append(batch(hello(), say.steps(0, 400, *long))).result()
+    tracemalloc.start()
+    store.writer.append(batch(hello(), say.steps(0, 401, (401, {"late": True})))).result()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 400 * 15_000 / 2
+    assert [row[:2] for row in told(store)] == [(step, step) for step in range(401)]
 
 
 def test_equal_facts_of_another_rank_or_segment_are_rows_of_their_own(store: Store) -> None:

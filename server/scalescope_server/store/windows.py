@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select
@@ -67,12 +67,18 @@ def _enter(connection: Connection, origin: Origin, new: Sequence[Stretch]) -> No
     of_caller = {"of_segment": origin.segment, "of_rank": origin.rank}
     # Those that touch count too: they may go on.
     found = connection.execute(_TOUCHING, {**of_caller, "start": new[0].first - 1, "end": new[-1].last + 1})
-    stored = [Stretch(row.first_step, row.last_step, dumps(row.data)) for row in found]
+    facts = {stretch.facts for stretch in new}
+    stored = [_known(row.first_step, row.last_step, dumps(row.data), facts) for row in found]
     becomes = joined(stored, new)
     if gone := set(stored).difference(becomes):
         connection.execute(_GONE, [{**of_caller, "start": stretch.first} for stretch in gone])
     if rows := [_row(origin, stretch) for stretch in sorted(set(becomes).difference(stored))]:
         connection.execute(_NEW, rows)
+
+
+def _known(first: int, last: int, text: str, facts: Collection[str]) -> Stretch:
+    """A stored stretch, its text only if it is one of ``facts``: else it joins nothing, and many may be touched."""
+    return Stretch(first, last, text if text in facts else f"as stored from {first}")
 
 
 def _row(origin: Origin, stretch: Stretch) -> dict[str, Any]:
