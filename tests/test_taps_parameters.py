@@ -9,6 +9,8 @@ import torch
 from scalescope.taps.parameters import Parameters
 from torch import nn
 
+from tests.small_training import layouts, watching
+
 
 def names(parameters: Parameters) -> list[str]:
     return [entry.name for entry in parameters.layout("unknown", []).parameters]
@@ -113,3 +115,15 @@ def test_a_module_inside_that_is_compiled_makes_the_model_compiled() -> None:
     assert not parameters.compiled
     model[0].compile(backend="aot_eager")
     assert parameters.compiled
+
+
+def test_a_parameter_that_is_not_initialized_yet_is_entered_with_its_first_gradient() -> None:
+    model = nn.Sequential(nn.LazyLinear(3), nn.Linear(3, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watching(model, optimizer, every=1) as watched:
+        for _ in range(2):
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+        first, *_, last = layouts(watched.end())
+    assert [entry.name for entry in first.parameters] == ["1.weight", "1.bias"]
+    assert {entry.name: entry.shape for entry in last.parameters}["0.weight"] == [3, 4]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from scalescope.taps.naming import plain, prefixes, unwrapped
 from scalescope.wire import Layout, Module, Order, Parameter
@@ -122,7 +123,8 @@ class Parameters:
                 yield prefix + plain(name), tensor
 
     def _enter(self, name: str, tensor: torch.Tensor) -> None:
-        if len(self._entries) >= MAX_PARAMETERS or self.index(tensor) is not None:
+        # One that is not initialized yet has no shape; it is entered with its first gradient.
+        if len(self._entries) >= MAX_PARAMETERS or self.index(tensor) is not None or is_lazy(tensor):
             return
         # In fp32 the gradient may still have been computed in half: only its first values tell.
         own = None if tensor.dtype == torch.float32 else OWN_FORMAT.get(tensor.dtype)
