@@ -38,41 +38,6 @@ def test_steps_around_the_scaler_are_updates_of_their_own_and_are_warned_of_once
     assert "AdamW has stepped 16 times without the scaler that is watched: pass watch() the scaler" in warning
 
 
-def test_a_scaler_made_anew_each_time_is_told_by_what_it_steps(caplog: pytest.LogCaptureFixture) -> None:
-    course = Course(scaler=scaler_of())
-    with watching(course.model, course.optimizer, course.scaler) as watched:
-        for _ in range(UPDATES):
-            course.scaler = scaler_of()
-            course.update()
-        records = watched.end()
-    assert steps(records) == list(range(UPDATES))
-    assert {str(window["stepped_outside"]) for window in windows(records).values()} == {"['AdamW']"}
-    # No loss was scaled by the one that is watched.
-    assert {window.get("loss_scaled") for window in windows(records).values()} == {False}
-    (warning,) = (record.message for record in caplog.records)
-    assert "AdamW is stepped by a GradScaler that is not watched" in warning
-
-
-def test_a_scaler_that_was_not_named_is_told_of_once_and_torchs_method_is_back_at_the_end(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    own = torch.amp.GradScaler.step
-    course = Course(scaler=scaler_of())
-    with watching(course.model, course.optimizer):
-        course.run(3)
-    assert torch.amp.GradScaler.step is own
-    (warning,) = (record.message for record in caplog.records)
-    assert "pass watch() the one scaler that the loop uses" in warning
-
-
-def test_a_scaler_that_is_disabled_or_steps_others_is_nobodys_business(caplog: pytest.LogCaptureFixture) -> None:
-    course, other = Course(scaler=torch.amp.GradScaler("cpu", enabled=False)), Course(scaler=scaler_of())
-    with watching(course.model, course.optimizer):
-        course.run(2)
-        other.run(2)
-    assert not caplog.records
-
-
 def test_one_step_outside_beside_those_of_the_scaler_is_named_in_its_update(caplog: pytest.LogCaptureFixture) -> None:
     one, other = nn.Linear(2, 2), nn.Linear(2, 2)
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in (one, other)]

@@ -11,7 +11,7 @@ from scalescope.numerics.exponents import Histograms
 from scalescope.numerics.measure import measure
 from scalescope.packing import unpack
 from scalescope.rows import indexes
-from scalescope.taps.scaler import TappedCalls
+from scalescope.taps.scaler_class import TappedCalls
 from torch import distributed as dist
 from torch import nn
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler

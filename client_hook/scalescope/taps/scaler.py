@@ -1,20 +1,11 @@
-"""The loss scaler, heard by swapping its class.
+"""What is heard of a loss scaler, moment by moment, and what it says of the update under way.
 
-``_unscale_grads_`` is the one place where gradients are scaled, fully accumulated and not yet clipped: with
-and without an explicit ``unscale_``, with fused optimizers and without, once for each optimizer and on
-skipped updates too. It is private, so where a scaler has none, ``unscale_`` and ``step`` are heard instead.
-
-The swapped class reduces to its base, and what listens is kept outside the scaler: a watched scaler pickles,
-copies and loads where this package is not installed. The scaler's tensors are read through its attributes,
-since its public getters make the host wait for the device.
+The scaler's tensors are read through its attributes, since its public getters make the host wait for the device.
 """
 
 from __future__ import annotations
 
-import copyreg
-import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, SupportsIndex
 
 import torch
 from torch.amp import GradScaler
@@ -28,8 +19,6 @@ from scalescope.updates import OptimizerVerdict
 
 # What was found for one optimizer: a tensor for each device, above 0 for "skip".
 Found = Mapping[torch.device, torch.Tensor]
-# What a user's own scaler takes beyond torch's, and what it answers: passed on as it is.
-Given = Any
 
 _ON_DEVICE = "the optimizer decides on the device whether to skip, and the host learns of it too late to look"
 _CHANGED = "gradients may have been changed, by clipping for example, between unscale_() and step()"
@@ -57,6 +46,12 @@ class ScalerTap:
         self._before = _NOTHING
         self._scale = ScaleReader()
         self.outside = OutsideSteps(loop)
+
+    def taken_over(self, scaler: GradScaler, optimizer: torch.optim.Optimizer) -> None:
+        """Another scaler than so far is about to unscale or step an optimizer: it has scaled its losses."""
+        if id(optimizer) in self._found:
+            self._forsake()
+        self.loop.windows.taken_over(self.loop.numbers[id(optimizer)], self._scale.read(scaler))
 
     def scaled(self, scaler: GradScaler) -> None:
         """A loss was scaled."""
@@ -170,6 +165,12 @@ class ScalerTap:
             scale_was_set=was_set,
         )
 
+    def finish(self) -> None:
+        """Nothing more is heard: what was stepped, and not closed by an update of the scaler, is an update too."""
+        self.outside.finish()
+        if self._found.keys() & self._stepped.keys():
+            self._forsake()
+
     def _verdict(self, looked_at: tuple[torch.optim.Optimizer, Found]) -> OptimizerVerdict:
         optimizer, found = looked_at
         key = id(optimizer)
@@ -178,6 +179,14 @@ class ScalerTap:
         # Where steps are not heard, it is taken that there was one.
         stepped = key in self._stepped or not self.loop.watches(optimizer) or not has_hooks(optimizer)
         return OptimizerVerdict(self.loop.name(optimizer), list(map(read_later, found.values())), stepped)
+
+    def _forsake(self) -> None:
+        """The scaler so far was never asked to update: what it has unscaled is an update all the same."""
+        scale, verdicts = self.loop.windows.scale, list(map(self._verdict, self._found.values()))
+        self._found.clear()
+        self._stepped.clear()
+        self.outside.closed()
+        self.loop.close(verdicts=verdicts, scale=scale, next_scale=scale)
 
     def _look(self, optimizer: torch.optim.Optimizer, scale: Value | None) -> None:
         """Measure a skipped step: its gradients, times the scale that they were divided by."""
@@ -189,161 +198,3 @@ class ScalerTap:
             self.loop.sampling.cannot_see(_NO_SCALE)
         else:
             self.loop.sampling.look(number, factor)
-
-
-class Tapped(GradScaler):
-    """What the classes of watched scalers have in common. It comes before the scaler's own class."""
-
-    def scale(self, outputs: Given, *args: Given, **kwargs: Given) -> Given:
-        scaled = super().scale(outputs, *args, **kwargs)
-        # A graph that is being traced holds no number yet.
-        if not torch.compiler.is_compiling():
-            _tell(self, "scaled", self)
-        return scaled
-
-    def step(self, optimizer: torch.optim.Optimizer, *args: Given, **kwargs: Given) -> Given:
-        if (args or kwargs) and ("closure" in kwargs or any(map(callable, args))):
-            # Torch refuses one by name; this is what it was told before.
-            _tell(self, "given_closure")
-        taps = _taps(self)
-        for tap in taps:
-            tap.stepping_now, tap.awaits_step = optimizer, False
-            if tap.wants_step(optimizer):
-                tap.loop.edge.call(tap.stepping, optimizer)
-        try:
-            return super().step(optimizer, *args, **kwargs)
-        finally:
-            for tap in taps:
-                tap.stepping_now, tap.loop.windows.stepping = None, False
-                if tap.awaits_step:
-                    tap.loop.edge.call(tap.stepped, optimizer)
-
-    # A user's own scaler may take more, and may answer.
-    def update(self, *args: Given, **kwargs: Given) -> Given:
-        new_scale = args[0] if args else kwargs.get("new_scale")
-        _tell(self, "updating", self)
-        result = super().update(*args, **kwargs)
-        _tell(self, "updated", self, new_scale is not None)
-        return result
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        tapped = type(self)
-        _become(self, own_class(self))
-        try:
-            reduced = self.__reduce_ex__(protocol)
-        finally:
-            _become(self, tapped)
-        # pickle refuses this one callable for an object that is of another class by the time it looks; the
-        # one of protocol 0 makes the same object and is not looked at.
-        if reduced[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
-            rebuild = copyreg._reconstructor  # type: ignore[attr-defined]  # noqa: SLF001 - named in every such pickle
-            return (rebuild, (own_class(self), object, None), *reduced[2:])
-        return reduced
-
-
-class TappedUnscaling(Tapped):
-    """Hears the gradients at ``_unscale_grads_``."""
-
-    def _unscale_grads_(
-        self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, *args: Given, **kwargs: Given
-    ) -> Given:
-        _tell_unscaling(self, optimizer)
-        found = super()._unscale_grads_(optimizer, inv_scale, *args, **kwargs)
-        _tell(self, "unscaled", self, optimizer, inv_scale, found)
-        return found
-
-
-class TappedCalls(Tapped):
-    """Hears the gradients at the public calls, for a scaler without ``_unscale_grads_``.
-
-    A step that unscales inside is heard before it; its verdict is read after it, when the update is known.
-    """
-
-    def unscale_(self, optimizer: torch.optim.Optimizer, *args: Given, **kwargs: Given) -> Given:
-        _tell_unscaling(self, optimizer)
-        result = super().unscale_(optimizer, *args, **kwargs)
-        states = getattr(self, "_per_optimizer_states", {})
-        found = states.get(id(optimizer), {}).get("found_inf_per_device", {})
-        _tell(self, "unscaled", self, optimizer, None, found)
-        return result
-
-
-class Listened(NamedTuple):
-    """A scaler and who listens to it; the reference tells it from a later one at the same address."""
-
-    scaler: weakref.ref[GradScaler]
-    taps: tuple[ScalerTap, ...]
-
-
-# By id: a user's own scaler may have no hash.
-_LISTENED: dict[int, Listened] = {}
-_CLASSES: dict[type[GradScaler], type[Tapped]] = {}
-
-
-def tap_scaler(scaler: GradScaler, tap: ScalerTap) -> None:
-    """Let ``tap`` hear ``scaler``. Several may; the class is swapped once. Where it fails nothing is changed."""
-    _listen(scaler, (*_taps(scaler), tap))
-    try:
-        if not isinstance(scaler, Tapped):
-            _become(scaler, _tapped_class(type(scaler)))
-    except BaseException:
-        untap_scaler(scaler, tap)
-        raise
-
-
-def untap_scaler(scaler: GradScaler, tap: ScalerTap) -> None:
-    """Take ``tap`` off; with the last one the scaler is of its own class again."""
-    left = tuple(other for other in _taps(scaler) if other is not tap)
-    _listen(scaler, left)
-    if not left and isinstance(scaler, Tapped):
-        _become(scaler, own_class(scaler))
-
-
-def own_class(scaler: GradScaler) -> type[GradScaler]:
-    """The class of ``scaler`` as its author knows it."""
-    found = type(scaler)
-    return next((base for base, tapped in _CLASSES.items() if tapped is found), found)
-
-
-def _tapped_class(base: type[GradScaler]) -> type[Tapped]:
-    """The one class made for ``base``, so that two watched scalers of a kind stay of one class."""
-    if base not in _CLASSES:
-        ears = TappedUnscaling if callable(getattr(base, "_unscale_grads_", None)) else TappedCalls
-        _CLASSES[base] = type(base.__name__, (ears, base), {"__module__": base.__module__, "__doc__": base.__doc__})
-    return _CLASSES[base]
-
-
-def _become(scaler: GradScaler, other: type[GradScaler]) -> None:
-    scaler.__class__ = other
-
-
-def _taps(scaler: object) -> tuple[ScalerTap, ...]:
-    listened = _LISTENED.get(id(scaler))
-    return listened.taps if listened is not None and listened.scaler() is scaler else ()
-
-
-def _listen(scaler: GradScaler, taps: tuple[ScalerTap, ...]) -> None:
-    key = id(scaler)
-    if taps:
-        _LISTENED[key] = Listened(weakref.ref(scaler, lambda _: _forget(key)), taps)
-    else:
-        _LISTENED.pop(key, None)
-
-
-def _forget(key: int) -> None:
-    """The scaler is gone; another one may have come to its address before we heard of it."""
-    if key in _LISTENED and _LISTENED[key].scaler() is None:
-        del _LISTENED[key]
-
-
-def _tell_unscaling(scaler: object, optimizer: torch.optim.Optimizer) -> None:
-    for tap in _taps(scaler):
-        if tap.wants_gradients(optimizer):
-            tap.loop.edge.call(tap.unscaling, optimizer)
-
-
-def _tell(scaler: object, moment: str, *args: object) -> None:
-    listened = _LISTENED.get(id(scaler))
-    if listened is not None and listened.scaler() is scaler:
-        for tap in listened.taps:
-            tap.loop.edge.call(getattr(tap, moment), *args)

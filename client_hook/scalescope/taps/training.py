@@ -11,7 +11,6 @@ from torch import nn
 from torch.amp import GradScaler
 
 from scalescope.errors import SettingError
-from scalescope.taps import strangers
 from scalescope.taps.edge import Edge
 from scalescope.taps.histograms import KINDS, WeightHistograms
 from scalescope.taps.loop import Loop, Recording
@@ -22,9 +21,11 @@ from scalescope.taps.parameters import Parameters
 from scalescope.taps.probe import ProbeTap
 from scalescope.taps.probe_result import ProbeResult
 from scalescope.taps.probe_run import LossFunction
-from scalescope.taps.scaler import ScalerTap, tap_scaler, untap_scaler
+from scalescope.taps.scaler import ScalerTap
+from scalescope.taps.scaler_class import tap_scaler, untap_scalers
 from scalescope.taps.setup import Setups
 from scalescope.taps.setup_parts import read_parts
+from scalescope.taps.strangers import StrangersTap
 from scalescope.taps.weights import WeightsTap
 
 
@@ -96,6 +97,7 @@ class TrainingTap:
         self._modules_tap = ModulesTap(modules, self._loop, self._setups, training.histograms)
         self._scaler_tap = ScalerTap(self._loop)
         self._optimizer_tap = OptimizerTap(self._loop)
+        self._strangers_tap = StrangersTap(self._loop, None if training.scaler is None else self._scaler_tap)
         self._step_tap = StepTap(self._loop, self._scaler_tap.note_step)
         self._probe_tap = ProbeTap(
             self._loop,
@@ -141,16 +143,14 @@ class TrainingTap:
         else:
             self._optimizer_tap.attach()
         self._weights_tap.attach_before()
-        strangers.listen(self._loop)
+        self._strangers_tap.attach(scaler)
         self._loop.start()
         self._edge.guard(self._modules_tap.start)
 
     def _remove(self) -> None:
-        scaler = None if self._scaler is None else self._scaler()
-        if scaler is not None:
-            untap_scaler(scaler, self._scaler_tap)
-        strangers.ignore(self._loop)
-        self._scaler_tap.outside.finish()
+        self._strangers_tap.remove()
+        untap_scalers(self._scaler_tap)
+        self._scaler_tap.finish()
         self._step_tap.remove()
         self._optimizer_tap.remove()
         self._loop.finish()

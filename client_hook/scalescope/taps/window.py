@@ -100,6 +100,14 @@ class Window:
         else:
             self.runs = _longer(self.runs, scale)
 
+    def scaled_by(self, scale: Value | None) -> None:
+        """Its losses so far were multiplied by ``scale``, as is known only now."""
+        self.loss_scaled = True
+        self.runs = ((scale, self.backwards),) if self.runs else ()
+        for clips in self.clips:
+            if clips.backwards and self.unscaled_by is None:
+                clips.when, clips.scale = "scaled", scale
+
     def clip(self, call: ClipCall, norm: Value | None, scale: Value | None) -> None:
         """Its gradients are clipped, while ``scale`` is in force (None without a scaler)."""
         scaled = scale is not None and self.unscaled_by is None and bool(self.runs)

@@ -28,7 +28,7 @@ class UpdateFacts:
 
     schedule: Told | None = None
     outside: Sequence[str] = ()
-    closure = raises = False
+    closure = raises = recreated = False
 
     def __init__(self, windows: dict[str, Window], verdicts: Sequence[OptimizerVerdict], *, partial: bool) -> None:
         self.windows = windows
@@ -47,6 +47,7 @@ class UpdateFacts:
         told |= {"stepped_outside": list(self.outside)[:_MAX_NAMES]} if self.outside else {}
         told |= {"closure_with_scaler": True} if self.closure else {}
         told |= {"error_if_nonfinite": True} if self.raises else {}
+        told |= {"scaler_recreated": True} if self.recreated else {}
         told |= {"optimizers": list(self.windows)[:_MAX_NAMES]} if self._partial else {}
         return told | ({"scheduler": self.schedule} if self.schedule is not None else {})
 
@@ -69,7 +70,7 @@ class Windows:
         # Whether that step is running: what a closure in it adds to the gradients is stepped with.
         self.stepping = False
         self.outside: dict[str, None] = {}
-        self.closure = self.raises = False
+        self.closure = self.raises = self.recreated = False
         self._optimizers = optimizers
         self._names = names
         self._backward = backward
@@ -91,6 +92,16 @@ class Windows:
         self._backward.look_ahead()
         if self._skipped:
             self._look_for_stale()
+
+    def taken_over(self, number: int, scale: Value | None) -> None:
+        """A scaler that was not heard so far unscales or steps an optimizer: ``scale`` is what its losses had.
+
+        What reached others without a loss that was heard to be scaled had it as well.
+        """
+        self.scale, self.recreated = scale, True
+        for other, window in enumerate(self._open):
+            if other == number or not window.loss_scaled:
+                window.scaled_by(scale)
 
     def counted(self, number: int | None, passes: int | None) -> None:
         """A backward pass has reached the gradients of an optimizer, in which there are so many now."""
@@ -177,9 +188,10 @@ class Windows:
                 windows[verdict.optimizer].found = verdict.found
                 self._remember(self._names.index(verdict.optimizer), verdict.found, step)
         facts = UpdateFacts(windows, verdicts, partial=len(windows) < len(self._optimizers))
-        if self.outside or self.closure or self.raises:
-            facts.outside, facts.closure, facts.raises = list(self.outside), self.closure, self.raises
-            self.outside, self.closure, self.raises = {}, False, False
+        if self.outside or self.closure or self.raises or self.recreated:
+            facts.outside, facts.closure = list(self.outside), self.closure
+            facts.raises, facts.recreated = self.raises, self.recreated
+            self.outside, self.closure, self.raises, self.recreated = {}, False, False, False
         self._sealed = {}
         self._asked.clear()
         return facts
