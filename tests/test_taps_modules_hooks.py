@@ -201,6 +201,19 @@ def test_a_model_may_be_scripted_while_hooks_hang_and_is_heard_again_afterwards(
     assert _recursive.create_script_module is own
 
 
+def test_a_cuda_graph_that_is_being_captured_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watching(model, optimizer, every=1) as watched:
+        # There is no device here to capture with.
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        model(torch.ones(1, 2)).sum().backward()
+        monkeypatch.undo()
+        optimizer.step()
+        assert tallies(watched.end()) == {}
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with a device it would be captured")
 def test_a_model_may_be_captured_as_a_cuda_graph_while_hooks_hang() -> None:
     own = torch.cuda.make_graphed_callables

@@ -59,8 +59,8 @@ def values_of(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def is_transformed() -> bool:
-    """Whether a transform of ``torch.func`` is under way, or a trace: a value there is not the training's."""
-    return _trace() is not None or _transform() is not None
+    """Whether a transform of ``torch.func`` is under way, a trace or a capture: a value there is not the training's."""
+    return _trace() is not None or _transform() is not None or _is_captured()
 
 
 def unobserved() -> contextlib.AbstractContextManager[object]:
@@ -75,6 +75,12 @@ def unobserved() -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext()
     modes: contextlib.AbstractContextManager[object] = disable()
     return modes
+
+
+def _is_captured() -> bool:
+    """Whether a CUDA graph is being made: whatever is computed now would be in it, at every replay."""
+    # Asked before, torch would make a context on the device.
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def _tensors(answer: object, depth: int) -> Iterator[torch.Tensor]:
