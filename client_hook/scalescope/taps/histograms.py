@@ -90,6 +90,7 @@ class WeightHistograms:
     def closing(self, update: Update) -> None:
         if update.measured:
             found = _by_device(self._parameters.tensors)
+            # Nothing listens for weights: they are told for the reason that the update itself has.
             update.extras = [*update.extras, HistogramSample("weight", found, dense=True)]
 
     def remove(self) -> None:
