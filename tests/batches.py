@@ -33,7 +33,7 @@ from scalescope.wire import (
     Tally,
     Window,
 )
-from scalescope_server.store.records import Batch
+from scalescope_server.store.delivery import Batch
 
 STARTED_AT = 1_000.0
 

@@ -140,6 +140,7 @@ def test_an_ordinary_loop_has_nothing_unusual() -> None:
         ({"stepped_outside": ["SGD"]}, "stepped_outside", "SGD stepped without the scaler"),
         ({"unscale": "none"}, "not_unscaled", "nothing had unscaled"),
         ({"closure_with_scaler": True}, "closure_with_scaler", "closure"),
+        ({"scaler_recreated": True}, "scaler_recreated", "Another scaler took over"),
         ({"stale_nonfinite": 7}, "stale_nonfinite", "7 parameters"),
         ({"nonfinite_after_unscale": {"where": "clip", "norm": "inf"}}, "nonfinite_after_unscale", "the norm"),
         ({"clip": {"kind": "norm", "backwards_after": 1}}, "early_clip", "1 backward passes came after"),

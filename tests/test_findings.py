@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scalescope_server.findings.catalogue import Case, findings, fold, recall, remember
 from scalescope_server.findings.history import ScalerRules
-from scalescope_server.store.records import FindingRow, StepRow
+from scalescope_server.store.judging import StepRow
+from scalescope_server.store.records import FindingRow
 
 torch.set_num_threads(1)
 

@@ -13,9 +13,10 @@ from scalescope_server.flow import accept
 from scalescope_server.news import News
 from scalescope_server.rooms import Rooms
 from scalescope_server.settings import Settings
+from scalescope_server.store.delivery import Batch
 from scalescope_server.store.engine import open_store
 from scalescope_server.store.errors import BadRecord
-from scalescope_server.store.records import Batch, RunId
+from scalescope_server.store.records import RunId
 
 from tests.serving import DEADLINE_S, hello, layout, skip, steps
 

@@ -15,9 +15,11 @@ from scalescope.rows import column
 from scalescope.wire import Event, Hello, Layout, Record, Steps
 from scalescope_server.findings.catalogue import Case, remember
 from scalescope_server.judge import PASS_ROWS, Judge, judge_once
+from scalescope_server.store.delivery import Batch
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.errors import NotFound
-from scalescope_server.store.records import Batch, Judged, RunId, StepRow
+from scalescope_server.store.judging import Judged, StepRow
+from scalescope_server.store.records import RunId
 
 from tests.test_findings import timeline
 from tests.test_wire import HELLO

@@ -13,8 +13,9 @@ import pytest
 from scalescope_server.errors import UnavailableError
 from scalescope_server.live import MAX_PAGES, Hub
 from scalescope_server.news import MAX_RUNS_WAITING, News, Page, Refetch
+from scalescope_server.store.delivery import Receipt
 from scalescope_server.store.errors import NotFound, Unavailable
-from scalescope_server.store.records import Receipt, RunId, RunSummary
+from scalescope_server.store.records import RunId, RunSummary
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 

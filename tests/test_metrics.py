@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from scalescope_server.metrics import Metrics
-from scalescope_server.store.records import Receipt, RunId
+from scalescope_server.store.delivery import Receipt
+from scalescope_server.store.records import RunId
 
 SAMPLE = re.compile(r'scalescope_[a-z_]+(\{[a-z]+="[^"]+"\})? [0-9.e+-]+')
 

@@ -18,8 +18,10 @@ from pathlib import Path
 import pytest
 from scalescope.cli import main
 from scalescope_server.listing import table
+from scalescope_server.store.delivery import Batch
 from scalescope_server.store.engine import open_store
-from scalescope_server.store.records import Batch, FindingRow, Judged, RunId
+from scalescope_server.store.judging import Judged
+from scalescope_server.store.records import FindingRow, RunId
 
 from tests.serving import DEADLINE_S, Address, Served, bye, hello, layout, steps
 

@@ -9,8 +9,8 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
+from scalescope_server.store.delivery import Batch
 from scalescope_server.store.engine import open_store
-from scalescope_server.store.records import Batch
 
 from tests.batches import Dictation, batch, hello, histograms
 

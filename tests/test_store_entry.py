@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from scalescope.wire import Heartbeat
+from scalescope_server.store.delivery import Receipt
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.errors import BadRecord
-from scalescope_server.store.records import Receipt, RunId
+from scalescope_server.store.records import RunId
 
 from tests.batches import STARTED_AT, Dictation, batch, hello, histograms
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from scalescope_server.store.engine import Store, open_store
-from scalescope_server.store.records import BEFORE_ALL, EventRow, Position, StepRow
+from scalescope_server.store.judging import BEFORE_ALL, Position, StepRow
+from scalescope_server.store.records import EventRow
 
 from tests.batches import Dictation, batch, hello
 

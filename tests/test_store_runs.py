@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.errors import BadCursor, NotFound
-from scalescope_server.store.records import FindingRow, Judged, RunId, RunState
+from scalescope_server.store.judging import Judged
+from scalescope_server.store.records import FindingRow, RunId, RunState
 from scalescope_server.store.runs import SPARKLINE_POINTS
 from sqlalchemy import event
 

@@ -13,7 +13,8 @@ from scalescope.wire import Column, Steps
 from scalescope_server.store import engine
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.errors import BadRecord, Busy, NotFound, Unavailable
-from scalescope_server.store.records import FindingRow, Judged, RunId
+from scalescope_server.store.judging import Judged
+from scalescope_server.store.records import FindingRow, RunId
 from scalescope_server.store.transaction import Transaction
 from scalescope_server.store.writer import GROUP_JOBS, WAITING
 from sqlalchemy import event

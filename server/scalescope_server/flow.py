@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from scalescope_server.rooms import Rooms
-from scalescope_server.store.records import Batch, Receipt
+from scalescope_server.store.delivery import Batch, Receipt
 
 
 async def accept(rooms: Rooms, batch: Batch) -> Receipt:

@@ -23,8 +23,9 @@ from scalescope_server.flow import accept
 from scalescope_server.gathering import Gathering
 from scalescope_server.rooms import Rooms, rooms_of
 from scalescope_server.sockets import sending, take_large_frames
+from scalescope_server.store.delivery import Batch, Receipt
 from scalescope_server.store.errors import BadRecord, Busy, Gone, StoreError
-from scalescope_server.store.records import Batch, Receipt, RunId
+from scalescope_server.store.records import RunId
 from scalescope_server.store.weight import weight_of
 from scalescope_server.tasks import first_to_end
 

@@ -19,7 +19,8 @@ from scalescope_server.findings.catalogue import Case, findings, fold, recall, r
 from scalescope_server.findings.history import ScalerRules
 from scalescope_server.store.engine import Store
 from scalescope_server.store.errors import NotFound, StoreError
-from scalescope_server.store.records import FindingRow, Judged, RunId
+from scalescope_server.store.judging import Judged
+from scalescope_server.store.records import FindingRow, RunId
 
 # Rows of one pass: small enough that a run of millions, judged anew, lets the others have their turn.
 PASS_ROWS = 4096

@@ -20,8 +20,9 @@ from scalescope_server.errors import NotFoundError, UnavailableError
 from scalescope_server.inputs import run_of
 from scalescope_server.news import Beat, Greeting, News, Page, Refetch
 from scalescope_server.sockets import sending
+from scalescope_server.store.delivery import Receipt
 from scalescope_server.store.errors import NotFound, StoreError
-from scalescope_server.store.records import Receipt, RunId, RunSummary
+from scalescope_server.store.records import RunId, RunSummary
 from scalescope_server.tasks import first_to_end
 
 # 20 messages a second: what an eye can follow and a phone can draw.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from scalescope_server.store.records import Receipt, RunState
+from scalescope_server.store.delivery import Receipt
+from scalescope_server.store.records import RunState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Seconds. A commit on a local disk takes milliseconds; a locked database shows at the far end.

@@ -190,6 +190,16 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind("nonfinite_after_unscale", "critical", "Non-finite after unscaling", _nonfinite, _tell_nonfinite),
     Kind(
+        "scaler_recreated",
+        "warning",
+        "Scaler made anew",
+        _where("scaler_recreated", True),
+        _always(
+            "Another scaler took over: it begins at its own scale, and knows nothing of what the one before it "
+            "skipped and learnt."
+        ),
+    ),
+    Kind(
         "early_clip",
         "warning",
         "Clipped before the last backward",

@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from scalescope_server.findings import calibration, probing, thrash
 from scalescope_server.findings.history import History, ScalerRules, advance
-from scalescope_server.store.records import BEFORE_ALL, FindingRow, Position, StepRow
+from scalescope_server.store.judging import BEFORE_ALL, Position, StepRow
+from scalescope_server.store.records import FindingRow
 
 # Raise it when a state means something else: runs are then judged anew from their first update.
 VERSION = 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from scalescope_server.store.records import StepRow
+from scalescope_server.store.judging import StepRow
 
 # So many updates in a row without a skip say that the scale has found its place: while it is still too high,
 # gradients that grow in the first updates cost another halving sooner than that.

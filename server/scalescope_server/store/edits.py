@@ -11,8 +11,9 @@ from sqlalchemy import Connection, bindparam, delete, insert, literal, select, u
 
 from scalescope_server.store import tables
 from scalescope_server.store.errors import NotFound
+from scalescope_server.store.judging import Judged
 from scalescope_server.store.origin import origin_of, seen
-from scalescope_server.store.records import FindingRow, Judged
+from scalescope_server.store.records import FindingRow
 from scalescope_server.store.transaction import Transaction
 from scalescope_server.store.upsert import larger, replace_rows
 

@@ -16,12 +16,13 @@ from sqlalchemy import Connection, func, insert, select, update
 
 from scalescope_server.store import tables
 from scalescope_server.store.decoding import Decoded, Happening, Held, Measured, Tallied, Updates, decode
+from scalescope_server.store.delivery import Batch, Receipt
 from scalescope_server.store.errors import BadRecord
 from scalescope_server.store.facts import enter_setups
 from scalescope_server.store.layouts import enter_layout
 from scalescope_server.store.measured import enter_samples
 from scalescope_server.store.origin import Origin, origin_of
-from scalescope_server.store.records import Batch, Receipt, RunId
+from scalescope_server.store.records import RunId
 from scalescope_server.store.tallies import enter_tallies
 from scalescope_server.store.totals import note_delivery, note_totals
 from scalescope_server.store.transaction import Transaction

@@ -8,7 +8,8 @@ from sqlalchemy import Connection, Row, and_, or_, select
 
 from scalescope_server.store import tables
 from scalescope_server.store.cursors import packed_cursor, unpacked_cursor
-from scalescope_server.store.records import EventRow, FindingRow, Position, RunId, StepRow
+from scalescope_server.store.judging import Position, StepRow
+from scalescope_server.store.records import EventRow, FindingRow, RunId
 from scalescope_server.store.runs import SEVERITIES
 
 MAX_EVENTS = 5000

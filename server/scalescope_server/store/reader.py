@@ -7,18 +7,9 @@ from collections.abc import Callable, Sequence
 from sqlalchemy import Engine
 
 from scalescope_server.store import curves, history
+from scalescope_server.store.judging import Position, StepRow
 from scalescope_server.store.measured_reader import MeasuredReader
-from scalescope_server.store.records import (
-    EventRow,
-    FindingRow,
-    Position,
-    RunDetail,
-    RunId,
-    RunState,
-    RunSummary,
-    Series,
-    StepRow,
-)
+from scalescope_server.store.records import EventRow, FindingRow, RunDetail, RunId, RunState, RunSummary, Series
 from scalescope_server.store.run_detail import read_run
 from scalescope_server.store.runs import Filter, count_states, list_runs, summaries
 from scalescope_server.store.snapshots import found_run, steps_of

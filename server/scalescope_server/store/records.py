@@ -1,4 +1,4 @@
-"""The words that the store and the rooms above it share: what goes in, and what comes out.
+"""The words that the store and the rooms above it share for what comes out of it.
 
 Plain frozen structs, no SQL. Times are seconds since the epoch (float). A ``None`` value with a flag beside
 it is how NaN and infinity are told from absence; nothing here holds a NaN that an answer would have to hide.
@@ -6,48 +6,17 @@ it is how NaN and infinity are told from absence; nothing here holds a NaN that 
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, NewType
+from typing import Literal, NewType
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import Histograms
-from scalescope.wire import Hello, Record
 
 RunId = NewType("RunId", str)
 RunState = Literal["running", "finished", "crashed", "silent"]
 TallyKind = Literal["parameter", "module", "probe"]
 Severity = Literal["info", "warning", "critical", "fatal"]
-
-
-class Batch(Struct, frozen=True):
-    """Records of one trainer to be stored together, in the order of their sequences.
-
-    ``weight``: the bytes, about, that storing them holds in memory (see ``weight.weight_of``).
-    """
-
-    hello: Hello
-    records: tuple[Record, ...]
-    received_at: float
-    weight: int
-
-
-class Receipt(Struct, frozen=True):
-    """What became durable: the answer to a :class:`Batch` once it is committed.
-
-    ``durable`` is the highest sequence of the batch, duplicates included. ``steps`` is the half-open range of
-    updates of rank 0 that are new, empty as (n, n). ``events`` counts new events, ``ended`` tells of a Bye.
-    """
-
-    run: RunId
-    rank: int
-    durable: int
-    stored: int
-    duplicates: int
-    steps: tuple[int, int]
-    samples: int
-    events: int
-    ended: bool
 
 
 class FindingRow(Struct, frozen=True, kw_only=True):
@@ -238,33 +207,3 @@ class Listed(Struct, frozen=True, kw_only=True):
     parameters: list[ParameterRow]
     modules: list[ModuleRow]
     setup: dict[str, object]
-
-
-class StepRow(Struct, frozen=True):
-    """One attempted update as the judge reads it; ``culprit`` is the parameter a skip's event named."""
-
-    step: int
-    segment: int
-    scale: float | None
-    skipped: bool
-    growth_tracker: int | None
-    culprit: str | None
-
-
-class Position(NamedTuple):
-    """Where the judge stands: the ordinal of a segment, and the last of its steps that is judged."""
-
-    segment: int
-    step: int
-
-
-BEFORE_ALL = Position(0, -1)
-
-
-class Judged(Struct, frozen=True):
-    """What one pass of the judge commits at once. ``updates``: how many are judged, whose outcome ``state`` is."""
-
-    run: RunId
-    updates: int
-    state: bytes
-    findings: tuple[FindingRow, ...]

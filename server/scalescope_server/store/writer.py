@@ -24,11 +24,13 @@ from scalescope.wire import Heartbeat, Hello
 from sqlalchemy import Engine
 
 from scalescope_server.store import edits
+from scalescope_server.store.delivery import Batch, Receipt
 from scalescope_server.store.entry import enter_batch
 from scalescope_server.store.errors import Busy, Unavailable
+from scalescope_server.store.judging import Judged
 from scalescope_server.store.origin import find_origin, ledger_of
 from scalescope_server.store.outages import outage
-from scalescope_server.store.records import Batch, Judged, Receipt, RunId
+from scalescope_server.store.records import RunId
 from scalescope_server.store.transaction import Transaction
 
 # What may wait. A job is a batch of at most one connection, so this is hundreds of trainers at once.

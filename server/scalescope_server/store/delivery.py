@@ -1,0 +1,38 @@
+"""What goes into the store, and the answer to it: a batch of one trainer, and what of it became durable."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from scalescope.wire import Hello, Record
+
+from scalescope_server.store.records import RunId
+
+
+class Batch(Struct, frozen=True):
+    """Records of one trainer to be stored together, in the order of their sequences.
+
+    ``weight``: the bytes, about, that storing them holds in memory (see ``weight.weight_of``).
+    """
+
+    hello: Hello
+    records: tuple[Record, ...]
+    received_at: float
+    weight: int
+
+
+class Receipt(Struct, frozen=True):
+    """What became durable: the answer to a :class:`Batch` once it is committed.
+
+    ``durable`` is the highest sequence of the batch, duplicates included. ``steps`` is the half-open range of
+    updates of rank 0 that are new, empty as (n, n). ``events`` counts new events, ``ended`` tells of a Bye.
+    """
+
+    run: RunId
+    rank: int
+    durable: int
+    stored: int
+    duplicates: int
+    steps: tuple[int, int]
+    samples: int
+    events: int
+    ended: bool

@@ -1,0 +1,39 @@
+"""The words between the store and the judge: what it reads of a run, and what one pass of it commits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from scalescope_server.store.records import FindingRow, RunId
+
+
+class StepRow(Struct, frozen=True):
+    """One attempted update as the judge reads it; ``culprit`` is the parameter a skip's event named."""
+
+    step: int
+    segment: int
+    scale: float | None
+    skipped: bool
+    growth_tracker: int | None
+    culprit: str | None
+
+
+class Position(NamedTuple):
+    """Where the judge stands: the ordinal of a segment, and the last of its steps that is judged."""
+
+    segment: int
+    step: int
+
+
+BEFORE_ALL = Position(0, -1)
+
+
+class Judged(Struct, frozen=True):
+    """What one pass of the judge commits at once. ``updates``: how many are judged, whose outcome ``state`` is."""
+
+    run: RunId
+    updates: int
+    state: bytes
+    findings: tuple[FindingRow, ...]
