@@ -122,6 +122,11 @@ class Counter:
         """``optimizer`` was unscaled and is never stepped."""
         self._open.idle.append(self.count.order[self._optimizers.index(optimizer)])
 
+    def replaced(self, scaler: GradScaler) -> None:
+        """Another scaler takes over, in the update under way."""
+        self._scaler = scaler
+        self.fact("scaler_recreated", True)
+
     def fact(self, name: str, value: object) -> None:
         self._open.facts[name] = value
 

@@ -42,6 +42,9 @@ class Watch:
     def scale_set(self, before: float, after: float) -> None:
         """The trainer set the scale between two updates."""
 
+    def replaced(self, scaler: GradScaler) -> None:
+        """From here on the loop uses another scaler, which ``watch`` was not told of."""
+
     def expect(
         self, *, formats: Mapping[str, str] | None = None, unnamed: str = "", untold: Sequence[str] = ()
     ) -> None:
@@ -81,6 +84,9 @@ class CountedWatch(Watch):
 
     def scale_set(self, before: float, after: float) -> None:
         self.counter.scale_set(before, after)
+
+    def replaced(self, scaler: GradScaler) -> None:
+        self.counter.replaced(scaler)
 
     def expect(
         self, *, formats: Mapping[str, str] | None = None, unnamed: str = "", untold: Sequence[str] = ()

@@ -232,6 +232,26 @@ def _anew_watched(run: Run) -> None:
         watch.close()
 
 
+@SCALING.loop("A scaler made anew in mid-run")
+def _anew(run: Run) -> None:
+    """Another scaler takes over, at its initial scale, and nobody says so"""
+    watch, model, optimizer, scaler = watched_chain(run)
+    scaled_updates(watch, model, optimizer, scaler, 4)
+    other = scaler_at(1024.0)
+    watch.replaced(other)
+    scaled_updates(watch, model, optimizer, other, 6, first=4)
+
+
+@SCALING.loop("A scaler made anew in every update")
+def _anew_each_time(run: Run) -> None:
+    """The mistake: the scaler is built inside the loop, so that no skip is ever remembered"""
+    watch, model, optimizer, scaler = watched_chain(run)
+    for step in range(UPDATES):
+        scaled_updates(watch, model, optimizer, scaler, 1, first=step)
+        scaler = scaler_at()
+        watch.replaced(scaler)
+
+
 @SCALING.loop("A scaler under bf16")
 def _useless(run: Run) -> None:
     """Torch accepts it; it protects from nothing"""
