@@ -16,6 +16,7 @@ from torch import distributed as dist
 from torch import nn
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
+from tests.public_scaler import PublicScaler
 from tests.small_training import OPTIMIZERS, Chain, Course, columns, events, fp16, samples, steps, watching
 
 BAD = {3, 7, 8}
@@ -215,19 +216,9 @@ def test_an_update_of_many_micro_batches_is_one_step() -> None:
     assert [sample.micro_batches for sample in samples(records).values()] == [1, 3, 2]
 
 
-def test_a_scaler_without_the_private_method_is_heard_at_its_public_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Public(torch.amp.GradScaler):
-        """As a torch without ``_unscale_grads_`` would be: it unscales by other means."""
-
-        _unscale_grads_ = None  # type: ignore[assignment]
-
-        def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
-            with monkeypatch.context() as patch:
-                patch.setattr(Public, "_unscale_grads_", torch.amp.GradScaler._unscale_grads_)
-                super().unscale_(optimizer)
-
+def test_a_scaler_without_the_private_method_is_heard_at_its_public_calls() -> None:
     for clip in (False, True):
-        scaler = Public("cpu", init_scale=1024.0)
+        scaler = PublicScaler("cpu", init_scale=1024.0)
         course = Course(scaler=scaler, overflows=BAD, overflow_at=1, clip=clip)
         with watching(course.model, course.optimizer, scaler, every=4) as watched:
             assert isinstance(scaler, TappedCalls)

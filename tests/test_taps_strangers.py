@@ -17,6 +17,7 @@ from torch import distributed as dist
 from torch import nn
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
+from tests.public_scaler import PublicScaler
 from tests.small_training import OPTIMIZERS, Course, columns, events, steps, watching, windows
 
 UPDATES = 8
@@ -189,13 +190,16 @@ def test_an_own_scaler_that_takes_over_is_asked_once_a_step_and_is_itself_afterw
     assert all("stepped_outside" not in window for window in windows(records).values())
 
 
-def test_a_scaler_that_unscales_by_its_own_method_is_heard_where_the_first_was_of_its_class(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [ShardedGradScaler, PublicScaler])
+def test_a_scaler_that_unscales_by_a_method_of_its_own_is_heard_where_the_first_was_of_its_class(
+    kind: type[torch.amp.GradScaler], tmp_path: Path
+) -> None:
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
-        course = Course(scaler=ShardedGradScaler("cpu", init_scale=1024.0), overflows={2}, clip=True)
+        course = Course(scaler=kind("cpu", init_scale=1024.0), overflows={2}, clip=True)
         with watching(course.model, course.optimizer, course.scaler) as watched:
             for _ in range(4):
-                course.scaler = ShardedGradScaler("cpu", init_scale=1024.0)
+                course.scaler = kind("cpu", init_scale=1024.0)
                 course.update()
             records = watched.end()
     finally:
