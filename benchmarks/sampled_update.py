@@ -23,8 +23,8 @@ import torch
 from scalescope.numerics.measure import measure
 from scalescope.packing import pack
 from scalescope.taps.parameters import Parameters
-from scalescope.taps.weights_changed import Copied, GradientAt
-from scalescope.taps.weights_rows import batches_of
+from scalescope.taps.weights.changed import Copied, GradientAt
+from scalescope.taps.weights.rows import batches_of
 from torch import nn
 
 from benchmarks.gradients import gradients, round_robin

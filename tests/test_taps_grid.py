@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from scalescope.taps.grid import check_grid
+from scalescope.taps.backward.grid import check_grid
 
 torch.manual_seed(0)
 RANDOM = torch.randn(1000)

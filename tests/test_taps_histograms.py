@@ -15,7 +15,7 @@ from scalescope.packing import unpack
 from scalescope.recorder import Recorder
 from scalescope.rows import indexes
 from scalescope.taps.edge import Edge
-from scalescope.taps.histograms import KINDS
+from scalescope.taps.modules.histograms import KINDS
 from scalescope.taps.training import TrainingTap, training_of
 from torch import nn
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from scalescope.taps.intended import intention, leaves_gradients, likeness
-from scalescope.taps.weights_looked import looks
+from scalescope.taps.weights.intended import intention, leaves_gradients, likeness
+from scalescope.taps.weights.looked import looks
 
 Make = Callable[[Sequence[torch.Tensor]], torch.optim.Optimizer]
 RULES: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {

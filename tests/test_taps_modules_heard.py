@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 from scalescope.numerics.extremes import Extremes
-from scalescope.taps.modules_heard import Entry, Heard
-from scalescope.taps.modules_sample import tallied_modules
+from scalescope.taps.modules.heard import Entry, Heard
+from scalescope.taps.modules.sample import tallied_modules
 from torch.overrides import TorchFunctionMode
 
 

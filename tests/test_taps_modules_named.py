@@ -106,7 +106,7 @@ def test_wrappers_leave_no_trace_and_are_heard_once() -> None:
 
 
 def test_more_modules_than_the_wire_carries_are_watched_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scalescope.taps.modules_named.MAX_MODULES", 3)
+    monkeypatch.setattr("scalescope.taps.modules.named.MAX_MODULES", 3)
     model = nn.Sequential(*(nn.Linear(1, 1) for _ in range(5)))
     records = trained(model, lambda: model(torch.ones(1, 1)).sum())
     assert set(tallies(records)[0]) == {"", "0", "1"}

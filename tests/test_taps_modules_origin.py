@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from scalescope.taps.modules_state import State
+from scalescope.taps.modules.state import State
 from torch import nn
 
 from tests.small_training import events, watching
@@ -170,7 +170,7 @@ def test_a_storm_of_skips_is_told_of_few_updates_and_state_is_looked_at_once(mon
         looked.append(State(models))
         return looked[-1]
 
-    monkeypatch.setattr("scalescope.taps.modules.State", look)
+    monkeypatch.setattr("scalescope.taps.modules.tap.State", look)
 
     def spoil(model: Spoiled, _: int) -> torch.Tensor:
         model.backward_at = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from scalescope.taps.order import BackwardOrder, is_eager, merged
+from scalescope.taps.backward.order import BackwardOrder, is_eager, merged
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from scalescope.numerics.exponents import flushed
 from scalescope.numerics.formats import FP16
 from scalescope.packing import unpack
 from scalescope.rows import indexes, tallied
-from scalescope.taps.probe_result import ProbeResult
+from scalescope.taps.probe.result import ProbeResult
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 

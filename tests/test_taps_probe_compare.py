@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from scalescope.numerics.tallies import PROBE_TALLIES
-from scalescope.taps import probe_compare
-from scalescope.taps.probe_compare import compare
+from scalescope.taps.probe import compare as probe_compare
+from scalescope.taps.probe.compare import compare
 
 SCALE = 2.0**10
 

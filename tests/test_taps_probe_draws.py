@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 import torch
 from scalescope import wire
-from scalescope.taps.probe_draws import Draws
-from scalescope.taps.probe_precision import ProbeError
+from scalescope.taps.probe.draws import Draws
+from scalescope.taps.probe.precision import ProbeError
 from torch import nn
 from torch.nn import functional
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from scalescope.taps.probe_precision import ProbeError
-from scalescope.taps.probe_ranks import refuse_sharded
+from scalescope.taps.probe.precision import ProbeError
+from scalescope.taps.probe.ranks import refuse_sharded
 from torch import nn
 
 from tests.probing_ranks import WORLD

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from scalescope import wire
-from scalescope.taps.probe_result import ProbeResult
+from scalescope.taps.probe.result import ProbeResult
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 

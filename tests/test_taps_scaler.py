@@ -11,7 +11,7 @@ from scalescope.numerics.exponents import Histograms
 from scalescope.numerics.measure import measure
 from scalescope.packing import unpack
 from scalescope.rows import indexes
-from scalescope.taps.scaler_class import TappedCalls
+from scalescope.taps.scaler.swapped import TappedCalls
 from torch import distributed as dist
 from torch import nn
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
@@ -271,7 +271,7 @@ def test_a_step_on_a_device_is_looked_at_once_the_host_knows_that_it_was_skipped
         tap = watched.tap._scaler_tap
         tap.stepping_now = course.optimizer
         # What torch's own wait for the verdict brings to the host in time.
-        monkeypatch.setattr("scalescope.taps.scaler.read_later", lambda tensor: 1.0 if tensor.is_meta else 4.0)
+        monkeypatch.setattr("scalescope.taps.scaler.tap.read_later", lambda tensor: 1.0 if tensor.is_meta else 4.0)
         tap.unscaled(scaler, course.optimizer, None, {device: torch.zeros((), device=device)})
         assert not watched.tap._loop.sampling.parts
         gradients = [parameter.grad for parameter in course.model.parameters() if parameter.grad is not None]

@@ -17,7 +17,7 @@ import pytest
 import torch
 from scalescope.recorder import Recorder
 from scalescope.taps.edge import Edge
-from scalescope.taps.scaler_class import own_class
+from scalescope.taps.scaler.swapped import own_class
 from scalescope.taps.training import Training, TrainingTap
 from torch import nn
 

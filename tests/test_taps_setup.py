@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scalescope.taps.edge import Edge
-from scalescope.taps.setup import Setups, setup_text
+from scalescope.taps.setup.setups import Setups, setup_text
 from scalescope.updates import Update
 from scalescope.wire import Setup
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from scalescope.taps.setup_flags import flags
+from scalescope.taps.setup.flags import flags
 from scalescope.wire import Record, Setup
 from torch import nn
 

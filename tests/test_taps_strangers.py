@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from scalescope import wire
-from scalescope.taps.scaler_class import Listened
+from scalescope.taps.scaler.swapped import Listened
 from torch import distributed as dist
 from torch import nn
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from scalescope.taps.weights_looked import looks
+from scalescope.taps.weights.looked import looks
 
 
 def test_where_all_fit_all_is_looked_at() -> None:

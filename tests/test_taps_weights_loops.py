@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from scalescope.numerics.formats import BF16
-from scalescope.taps.weights_looked import MOST
+from scalescope.taps.weights.looked import MOST
 from scalescope.wire import Tally
 from torch import nn
 from torch.distributed.fsdp import fully_shard

@@ -14,13 +14,13 @@ from scalescope.version import __version__
 if TYPE_CHECKING:
     from scalescope.errors import ScalescopeError, SettingError
     from scalescope.scope import Scope
-    from scalescope.taps.probe_result import ProbeResult
+    from scalescope.taps.probe.result import ProbeResult
     from scalescope.watching import watch
 
 __all__ = ["ProbeResult", "ScalescopeError", "Scope", "SettingError", "__version__", "watch"]
 
 _ROOMS = {
-    "ProbeResult": "scalescope.taps.probe_result",
+    "ProbeResult": "scalescope.taps.probe.result",
     "ScalescopeError": "scalescope.errors",
     "Scope": "scalescope.scope",
     "SettingError": "scalescope.errors",

@@ -15,8 +15,8 @@ from scalescope.link import Link
 from scalescope.recorder import Recorder
 from scalescope.settings import Settings
 from scalescope.taps.edge import Cost, Edge
-from scalescope.taps.probe_result import ProbeResult
-from scalescope.taps.probe_run import LossFunction
+from scalescope.taps.probe.result import ProbeResult
+from scalescope.taps.probe.run import LossFunction
 from scalescope.taps.process import FINISHED, Ending, ending_by
 from scalescope.taps.training import Training, TrainingTap
 from scalescope.wire import Hello

@@ -13,18 +13,18 @@ from typing import Protocol
 import torch
 
 from scalescope.readback import Value, read_later
-from scalescope.taps import clip
-from scalescope.taps import scheduler as schedulers
-from scalescope.taps.backward import NO_TASK, BackwardWatch, graph_task
-from scalescope.taps.clip import ClipCall
+from scalescope.taps.backward.gradients import has_gradient
+from scalescope.taps.backward.watch import NO_TASK, BackwardWatch, graph_task
 from scalescope.taps.edge import Edge, logger
-from scalescope.taps.gradients import has_gradient
 from scalescope.taps.logged import Intake
 from scalescope.taps.parameters import Parameters
 from scalescope.taps.sampling import Sampling
-from scalescope.taps.schedule import Schedules
-from scalescope.taps.stopwatch import Stopwatch
-from scalescope.taps.windows import Windows
+from scalescope.taps.windows import clip
+from scalescope.taps.windows import scheduler as schedulers
+from scalescope.taps.windows.clip import ClipCall
+from scalescope.taps.windows.schedule import Schedules
+from scalescope.taps.windows.stopwatch import Stopwatch
+from scalescope.taps.windows.windows import Windows
 from scalescope.updates import Known, OptimizerVerdict, ScaleSet, Update
 
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import torch
 
-from scalescope.taps.backward import BackwardWatch
-from scalescope.taps.gradients import has_gradient, measure_gradients, unknown_parameters
+from scalescope.taps.backward.gradients import has_gradient, measure_gradients, unknown_parameters
+from scalescope.taps.backward.watch import BackwardWatch
 from scalescope.taps.parameters import Parameters
 from scalescope.taps.trouble import Trouble
 from scalescope.updates import Measured, Update

@@ -12,21 +12,21 @@ from torch.amp import GradScaler
 
 from scalescope.errors import SettingError
 from scalescope.taps.edge import Edge
-from scalescope.taps.histograms import KINDS, WeightHistograms
 from scalescope.taps.loop import Loop, Recording
-from scalescope.taps.modules import ModulesTap
-from scalescope.taps.modules_named import Modules
+from scalescope.taps.modules.histograms import KINDS, WeightHistograms
+from scalescope.taps.modules.named import Modules
+from scalescope.taps.modules.tap import ModulesTap
 from scalescope.taps.optimizer import OptimizerTap, StepTap
 from scalescope.taps.parameters import Parameters
-from scalescope.taps.probe import ProbeTap
-from scalescope.taps.probe_result import ProbeResult
-from scalescope.taps.probe_run import LossFunction
-from scalescope.taps.scaler import ScalerTap
-from scalescope.taps.scaler_class import tap_scaler, untap_scalers
-from scalescope.taps.setup import Setups
-from scalescope.taps.setup_parts import read_parts
-from scalescope.taps.strangers import StrangersTap
-from scalescope.taps.weights import WeightsTap
+from scalescope.taps.probe.result import ProbeResult
+from scalescope.taps.probe.run import LossFunction
+from scalescope.taps.probe.tap import ProbeTap
+from scalescope.taps.scaler.strangers import StrangersTap
+from scalescope.taps.scaler.swapped import tap_scaler, untap_scalers
+from scalescope.taps.scaler.tap import ScalerTap
+from scalescope.taps.setup.parts import read_parts
+from scalescope.taps.setup.setups import Setups
+from scalescope.taps.weights.tap import WeightsTap
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""The modules of the watched models, heard at updates that are sampled."""

@@ -1,0 +1,1 @@
+"""The fp32 reference probe: one micro-batch in both precisions, and nothing changed by it."""

@@ -1,0 +1,1 @@
+"""The loss scaler, and those that step what it should."""

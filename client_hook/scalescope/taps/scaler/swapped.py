@@ -1,0 +1,217 @@
+"""How a scaler is made to be heard: its class is swapped for one of ours, which comes before its own.
+
+``_unscale_grads_`` is the one place where gradients are scaled, fully accumulated and not yet clipped: with
+and without an explicit ``unscale_``, with fused optimizers and without, once for each optimizer and on
+skipped updates too. It is private, so where a scaler has none, ``unscale_`` and ``step`` are heard instead.
+
+The swapped class reduces to its base, and what listens is kept outside the scaler: a watched scaler pickles,
+copies and loads where this package is not installed.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, SupportsIndex
+
+import torch
+from torch.amp import GradScaler
+
+from scalescope.taps.scaler.tap import ScalerTap
+
+# What a user's own scaler takes beyond torch's, and what it answers: passed on as it is.
+Given = Any
+
+
+class Tapped(GradScaler):
+    """What the classes of watched scalers have in common. It comes before the scaler's own class."""
+
+    def scale(self, outputs: Given, *args: Given, **kwargs: Given) -> Given:
+        scaled = super().scale(outputs, *args, **kwargs)
+        # A graph that is being traced holds no number yet.
+        if not torch.compiler.is_compiling():
+            _tell(self, "scaled", self)
+        return scaled
+
+    def step(self, optimizer: torch.optim.Optimizer, *args: Given, **kwargs: Given) -> Given:
+        if (args or kwargs) and ("closure" in kwargs or any(map(callable, args))):
+            # Torch refuses one by name; this is what it was told before.
+            _tell(self, "given_closure")
+        return heard_step(_taps(self), super().step, optimizer, *args, **kwargs)
+
+    # A user's own scaler may take more, and may answer.
+    def update(self, *args: Given, **kwargs: Given) -> Given:
+        new_scale = args[0] if args else kwargs.get("new_scale")
+        _tell(self, "updating", self)
+        result = super().update(*args, **kwargs)
+        _tell(self, "updated", self, new_scale is not None)
+        return result
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        tapped = type(self)
+        _become(self, own_class(self))
+        try:
+            reduced = self.__reduce_ex__(protocol)
+        finally:
+            _become(self, tapped)
+        # pickle refuses this one callable for an object that is of another class by the time it looks; the
+        # one of protocol 0 makes the same object and is not looked at.
+        if reduced[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
+            rebuild = copyreg._reconstructor  # type: ignore[attr-defined]  # noqa: SLF001 - named in every such pickle
+            return (rebuild, (own_class(self), object, None), *reduced[2:])
+        return reduced
+
+
+class TappedUnscaling(Tapped):
+    """Hears the gradients at ``_unscale_grads_``."""
+
+    def _unscale_grads_(
+        self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, *args: Given, **kwargs: Given
+    ) -> Given:
+        _tell_unscaling(_taps(self), optimizer)
+        found = super()._unscale_grads_(optimizer, inv_scale, *args, **kwargs)
+        _tell(self, "unscaled", self, optimizer, inv_scale, found)
+        return found
+
+
+class TappedCalls(Tapped):
+    """Hears the gradients at the public calls, for a scaler without ``_unscale_grads_``.
+
+    A step that unscales inside is heard before it; its verdict is read after it, when the update is known.
+    """
+
+    def unscale_(self, optimizer: torch.optim.Optimizer, *args: Given, **kwargs: Given) -> Given:
+        return heard_unscaling(self, _taps(self), super().unscale_, optimizer, *args, **kwargs)
+
+
+def heard_step(
+    taps: Iterable[ScalerTap],
+    step: Callable[..., Given],
+    optimizer: torch.optim.Optimizer,
+    *args: Given,
+    **kwargs: Given,
+) -> Given:
+    """What a scaler's ``step`` answers; ``taps`` hear of its beginning and its end."""
+    for tap in taps:
+        tap.stepping_now, tap.awaits_step = optimizer, False
+        if tap.wants_step(optimizer):
+            tap.loop.edge.call(tap.stepping, optimizer)
+    try:
+        return step(optimizer, *args, **kwargs)
+    finally:
+        for tap in taps:
+            tap.stepping_now, tap.loop.windows.stepping = None, False
+            if tap.awaits_step:
+                tap.loop.edge.call(tap.stepped, optimizer)
+
+
+def heard_unscaling(
+    scaler: GradScaler,
+    taps: Iterable[ScalerTap],
+    unscale: Callable[..., Given],
+    optimizer: torch.optim.Optimizer,
+    *args: Given,
+    **kwargs: Given,
+) -> Given:
+    """What ``unscale_`` of a scaler answers in which nothing is heard; ``taps`` hear what it leaves on the scaler."""
+    _tell_unscaling(taps, optimizer)
+    result = unscale(optimizer, *args, **kwargs)
+    states = getattr(scaler, "_per_optimizer_states", {})
+    found = states.get(id(optimizer), {}).get("found_inf_per_device", {})
+    for tap in taps:
+        tap.loop.edge.call(tap.unscaled, scaler, optimizer, None, found)
+    return result
+
+
+class Listened(NamedTuple):
+    """A scaler and who listens to it; the reference tells it from a later one at the same address."""
+
+    scaler: weakref.ref[GradScaler]
+    taps: tuple[ScalerTap, ...]
+
+
+# By id: a user's own scaler may have no hash.
+_LISTENED: dict[int, Listened] = {}
+_CLASSES: dict[type[GradScaler], type[Tapped]] = {}
+
+
+def tap_scaler(scaler: GradScaler, tap: ScalerTap) -> None:
+    """Let ``tap`` hear ``scaler``. Several may; the class is swapped once. Where it fails nothing is changed."""
+    _listen(scaler, (*_taps(scaler), tap))
+    try:
+        if not isinstance(scaler, Tapped):
+            _become(scaler, _tapped_class(type(scaler)))
+    except BaseException:
+        untap_scaler(scaler, tap)
+        raise
+
+
+def untap_scaler(scaler: GradScaler, tap: ScalerTap) -> None:
+    """Take ``tap`` off; with the last one the scaler is of its own class again."""
+    left = tuple(other for other in _taps(scaler) if other is not tap)
+    _listen(scaler, left)
+    if not left and isinstance(scaler, Tapped):
+        _become(scaler, own_class(scaler))
+
+
+def untap_scalers(tap: ScalerTap) -> None:
+    """Take ``tap`` off every scaler that it hears."""
+    for scaler in [listened.scaler() for listened in list(_LISTENED.values()) if tap in listened.taps]:
+        if scaler is not None:
+            untap_scaler(scaler, tap)
+
+
+def hears(tap: ScalerTap, scaler: GradScaler) -> bool:
+    """Whether ``tap`` is on ``scaler``."""
+    return tap in _taps(scaler)
+
+
+def own_class(scaler: GradScaler) -> type[GradScaler]:
+    """The class of ``scaler`` as its author knows it."""
+    found = type(scaler)
+    return next((base for base, tapped in _CLASSES.items() if tapped is found), found)
+
+
+def _tapped_class(base: type[GradScaler]) -> type[Tapped]:
+    """The one class made for ``base``, so that two watched scalers of a kind stay of one class."""
+    if base not in _CLASSES:
+        ears = TappedUnscaling if callable(getattr(base, "_unscale_grads_", None)) else TappedCalls
+        _CLASSES[base] = type(base.__name__, (ears, base), {"__module__": base.__module__, "__doc__": base.__doc__})
+    return _CLASSES[base]
+
+
+def _become(scaler: GradScaler, other: type[GradScaler]) -> None:
+    scaler.__class__ = other
+
+
+def _taps(scaler: object) -> tuple[ScalerTap, ...]:
+    listened = _LISTENED.get(id(scaler))
+    return listened.taps if listened is not None and listened.scaler() is scaler else ()
+
+
+def _listen(scaler: GradScaler, taps: tuple[ScalerTap, ...]) -> None:
+    key = id(scaler)
+    if taps:
+        _LISTENED[key] = Listened(weakref.ref(scaler, lambda _: _forget(key)), taps)
+    else:
+        _LISTENED.pop(key, None)
+
+
+def _forget(key: int) -> None:
+    """The scaler is gone; another one may have come to its address before we heard of it."""
+    if key in _LISTENED and _LISTENED[key].scaler() is None:
+        del _LISTENED[key]
+
+
+def _tell_unscaling(taps: Iterable[ScalerTap], optimizer: torch.optim.Optimizer) -> None:
+    for tap in taps:
+        if tap.wants_gradients(optimizer):
+            tap.loop.edge.call(tap.unscaling, optimizer)
+
+
+def _tell(scaler: object, moment: str, *args: object) -> None:
+    listened = _LISTENED.get(id(scaler))
+    if listened is not None and listened.scaler() is scaler:
+        for tap in listened.taps:
+            tap.loop.edge.call(getattr(tap, moment), *args)

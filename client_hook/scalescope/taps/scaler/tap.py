@@ -1,0 +1,200 @@
+"""What is heard of a loss scaler, moment by moment, and what it says of the update under way.
+
+The scaler's tensors are read through its attributes, since its public getters make the host wait for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch.amp import GradScaler
+
+from scalescope.readback import Value, at_hand, read_later
+from scalescope.taps.loop import Loop
+from scalescope.taps.optimizer import has_hooks
+from scalescope.taps.scaler.outside import OutsideSteps
+from scalescope.taps.scaler.scale import ScaleReader
+from scalescope.updates import OptimizerVerdict
+
+# What was found for one optimizer: a tensor for each device, above 0 for "skip".
+Found = Mapping[torch.device, torch.Tensor]
+
+_ON_DEVICE = "the optimizer decides on the device whether to skip, and the host learns of it too late to look"
+_CHANGED = "gradients may have been changed, by clipping for example, between unscale_() and step()"
+_NO_SCALE = "the loss scale was not on the host when the step was skipped"
+
+
+# Scale, growth tracker and verdicts before an update.
+Before = tuple[Value | None, Value | None, Sequence[OptimizerVerdict]]
+_NOTHING: Before = (None, None, ())
+
+
+class ScalerTap:
+    """One scope's ears on one scaler. Methods are named after the moment they are called at."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        # Optimizer's id -> the optimizer and what was found for it; and whose step was taken.
+        self._found: dict[int, tuple[torch.optim.Optimizer, Found]] = {}
+        # Whose step was heard, and whether it was the scaler's.
+        self._stepped: dict[int, bool] = {}
+        # Whose step the scaler is asked for just now, and whether its end is to be heard.
+        self.stepping_now: torch.optim.Optimizer | None = None
+        self.awaits_step = False
+        self._pending: tuple[Value | None, tuple[Value, ...]] | None = None
+        self._before = _NOTHING
+        self._scale = ScaleReader()
+        self.outside = OutsideSteps(loop)
+
+    def taken_over(self, scaler: GradScaler, optimizer: torch.optim.Optimizer) -> None:
+        """Another scaler than so far is about to unscale or step an optimizer: it has scaled its losses."""
+        if id(optimizer) in self._found:
+            self._forsake()
+        self.loop.windows.taken_over(self.loop.numbers[id(optimizer)], self._scale.read(scaler))
+
+    def scaled(self, scaler: GradScaler) -> None:
+        """A loss was scaled."""
+        if self.loop.stopwatch.running:
+            self.loop.stopwatch.loss_scaled()
+        self.loop.windows.scaled(self._scale.read(scaler))
+
+    def wants_gradients(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether those of an optimizer are to be measured."""
+        number = self.loop.numbers.get(id(optimizer))
+        return number is not None and self.loop.sampling.due(number)
+
+    def unscaling(self, optimizer: torch.optim.Optimizer) -> None:
+        """Gradients are complete and still scaled, and are to be measured."""
+        self.loop.hear_backward()
+        self.loop.sampling.take(self.loop.numbers[id(optimizer)])
+
+    def unscaled(
+        self, scaler: GradScaler, optimizer: torch.optim.Optimizer, inverse: torch.Tensor | None, found: Found
+    ) -> None:
+        """Gradients were checked, and multiplied by ``inverse`` (1 when a fused optimizer unscales itself)."""
+        self._found[id(optimizer)] = (optimizer, found)
+        if not self.loop.backward_ran:
+            self.loop.hear_backward()
+        number = self.loop.consume(optimizer)
+        if number is not None:
+            asked = self.stepping_now is optimizer
+            self.loop.windows.unscaled(number, self._scale.read(scaler), asked=asked)
+        if self.loop.sampling.unscaled(number):
+            return
+        for tensor in found.values():
+            if not tensor.is_cpu:
+                self._await_verdict(scaler, optimizer, found)
+                return
+            if tensor.item():
+                left_scaled = inverse is not None and inverse.item() == 1.0
+                self._look(optimizer, 1.0 if left_scaled else self._scale.read(scaler))
+                return
+
+    def _await_verdict(self, scaler: GradScaler, optimizer: torch.optim.Optimizer, found: Found) -> None:
+        if getattr(optimizer, "_step_supports_amp_scaling", False):
+            self.loop.sampling.cannot_see(_ON_DEVICE)
+        elif self.stepping_now is not optimizer:
+            self.loop.sampling.cannot_see(_CHANGED)
+        else:
+            self.awaits_step = True
+            self._pending = (self._scale.read(scaler), tuple(read_later(tensor) for tensor in found.values()))
+
+    def given_closure(self) -> None:
+        """``step`` was given a closure."""
+        self.loop.windows.closure = True
+
+    def wants_step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether there is more to a step than the unscaling in it, which is heard by itself."""
+        return self.loop.stopwatch.running or id(optimizer) in self._found
+
+    def stepping(self, optimizer: torch.optim.Optimizer) -> None:
+        self.awaits_step = self.loop.stopwatch.running
+        if self.awaits_step:
+            self.loop.stopwatch.step_began()
+        number = self.loop.numbers.get(id(optimizer))
+        if number in self.loop.sampling.parts:
+            self.loop.windows.look_at_gradients(number)
+        if number is not None:
+            self.loop.windows.asked(number)
+
+    def stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        """On a device, ``step`` has just made the host wait for the verdict, so our copy is here as well."""
+        if self.loop.stopwatch.running:
+            self.loop.stopwatch.step_ended()
+        pending, self._pending = self._pending, None
+        if pending is not None and any((at_hand(value) or 0.0) > 0 for value in pending[1]):
+            self._look(optimizer, pending[0])
+
+    def note_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """A step came to its end, whoever asked for it. Of a step that is skipped, only a fused one does.
+
+        Called without an edge: to enter one that the scaler was asked for takes less than to guard and time it. A
+        scaler may be given what only wraps the optimizer whose hooks are heard.
+        """
+        self._stepped[id(optimizer)] = self.stepping_now is not None
+        if self.stepping_now is None:
+            self.loop.edge.call(self._step_outside, optimizer)
+
+    def _step_outside(self, optimizer: torch.optim.Optimizer) -> None:
+        number = self.loop.numbers.get(id(optimizer))
+        if number is not None:
+            self.outside.step(number, self.loop.windows.scale)
+
+    def updating(self, scaler: GradScaler) -> None:
+        """Before ``update``, which adds into the verdicts and changes the scale in place."""
+        self._before = _NOTHING
+        verdicts = list(map(self._verdict, self._found.values()))
+        tracker = getattr(scaler, "_growth_tracker", None)
+        self._before = (self._scale.read(scaler), None if tracker is None else read_later(tracker), verdicts)
+
+    def updated(self, scaler: GradScaler, was_set: bool) -> None:
+        """After ``update``. One that only sets the scale, with no gradient looked at, attempts nothing."""
+        scale, tracker, verdicts = self._before
+        self._found.clear()
+        self._stepped.clear()
+        if was_set and not verdicts:
+            self.loop.set_scale(scale, self._scale.read(scaler))
+            return
+        self.outside.closed()
+        self.loop.close(
+            verdicts=verdicts,
+            scale=scale,
+            growth_tracker=tracker,
+            next_scale=self._scale.read(scaler),
+            scale_was_set=was_set,
+        )
+
+    def finish(self) -> None:
+        """Nothing more is heard: what was stepped, and not closed by an update of the scaler, is an update too."""
+        self.outside.finish()
+        if self._found.keys() & self._stepped.keys():
+            self._forsake()
+
+    def _verdict(self, looked_at: tuple[torch.optim.Optimizer, Found]) -> OptimizerVerdict:
+        optimizer, found = looked_at
+        key = id(optimizer)
+        if self._stepped.get(key):
+            self.loop.windows.hooked(self.loop.numbers[key])
+        # Where steps are not heard, it is taken that there was one.
+        stepped = key in self._stepped or not self.loop.watches(optimizer) or not has_hooks(optimizer)
+        return OptimizerVerdict(self.loop.name(optimizer), list(map(read_later, found.values())), stepped)
+
+    def _forsake(self) -> None:
+        """The scaler so far was never asked to update: what it has unscaled is an update all the same."""
+        scale, verdicts = self.loop.windows.scale, list(map(self._verdict, self._found.values()))
+        self._found.clear()
+        self._stepped.clear()
+        self.outside.closed()
+        self.loop.close(verdicts=verdicts, scale=scale, next_scale=scale)
+
+    def _look(self, optimizer: torch.optim.Optimizer, scale: Value | None) -> None:
+        """Measure a skipped step: its gradients, times the scale that they were divided by."""
+        factor = None if scale is None else at_hand(scale)
+        number = self.loop.numbers.get(id(optimizer))
+        if number is not None:
+            self.loop.windows.look_at_weights(number)
+        if factor is None:
+            self.loop.sampling.cannot_see(_NO_SCALE)
+        else:
+            self.loop.sampling.look(number, factor)

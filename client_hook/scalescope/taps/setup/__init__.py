@@ -1,0 +1,1 @@
+"""What a training is set up like: formats, flags, state and memory."""

@@ -1,0 +1,1 @@
+"""What an update did to the weights."""
