@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from scalescope.numerics.formats import FP16, FloatFormat
+from scalescope.numerics.measures import divided
 
 from scalescope_server.store.columns import folded, unknown
 from scalescope_server.store.records import ProbeRow, TallyBucket, TallyKind
@@ -45,33 +46,33 @@ class Plan:
 
 def true_underflow(probe: ProbeRow) -> Values:
     """Non-zero in the reference and zero in the training's precision, of the non-zeros; NaN for none."""
-    return _divided(_column(probe, "lost"), _column(probe, "reference_nonzero"))
+    return divided(_column(probe, "lost"), _column(probe, "reference_nonzero"))
 
 
 def relative_error(probe: ProbeRow) -> Values:
     """norm(own - reference) / norm(reference); NaN where the reference is zero."""
-    return np.sqrt(_divided(_column(probe, "error_squares"), _column(probe, "reference_squares")))
+    return np.sqrt(divided(_column(probe, "error_squares"), _column(probe, "reference_squares")))
 
 
 def cosine(probe: ProbeRow) -> Values:
     """Of the angle between both gradients; NaN where one of them is zero."""
     with _silent():
         norms = np.sqrt(_column(probe, "own_squares")) * np.sqrt(_column(probe, "reference_squares"))
-    return _divided(_column(probe, "products"), norms)
+    return divided(_column(probe, "products"), norms)
 
 
 def _update_ratio(parts: Parts, _: Formats) -> Values:
-    return np.sqrt(_divided(_sum(parts, "update_squares"), _sum(parts, "weight_squares")))
+    return np.sqrt(divided(_sum(parts, "update_squares"), _sum(parts, "weight_squares")))
 
 
 def _absorbed_share(parts: Parts, formats: Formats) -> Values:
     in_fp16 = np.array([target is FP16 for target in formats], np.bool_)
     absorbed = np.where(in_fp16, _sum(parts, "absorbed_fp16"), _sum(parts, "absorbed_bf16"))
-    return _divided(absorbed, _sum(parts, "intended"))
+    return divided(absorbed, _sum(parts, "intended"))
 
 
 def _share(parts: Parts, _: Formats, *, part: str, whole: str) -> Values:
-    return _divided(_sum(parts, part), _sum(parts, whole))
+    return divided(_sum(parts, part), _sum(parts, whole))
 
 
 def _amax(parts: Parts, _: Formats, *, column: str, scaled: bool) -> Values:
@@ -95,11 +96,6 @@ def _sum(parts: Parts, name: str) -> Values:
 
 def _total(parts: Parts, name: str, rows: int = 0) -> Values:
     return reduce(partial(folded, name), [part.columns[name] for part in parts]) if parts else unknown(rows)
-
-
-def _divided(part: Values, whole: Values) -> Values:
-    with _silent():
-        return np.divide(part, whole, out=unknown(len(part)), where=whole > 0)
 
 
 def _silent() -> np.errstate:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Literal
 
 import numpy as np
@@ -59,6 +60,13 @@ def evaluate(name: MeasureName, parts: Sequence[Part], formats: Sequence[FloatFo
     return _MEASURES[name](parts, formats)
 
 
+def divided(part: Values, whole: Values) -> Values:
+    """float64 [rows]: ``part / whole``, NaN where ``whole`` is not above zero or the quotient is not known."""
+    # Sums may be infinite, and so may their quotients: that is told in the answer, and not by numpy on stderr.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0))
+
+
 def _zero_share(parts: Sequence[Part], _: Sequence[FloatFormat | None]) -> Values:
     return _share(parts, lambda table: table.zero, lambda table: table.numel)
 
@@ -86,7 +94,7 @@ def _energy(parts: Sequence[Part], share: Callable[[Histograms], Values]) -> Val
     # The squares of a float64 tensor may leave float64; then the share is not known.
     with np.errstate(over="ignore", invalid="ignore"):
         below = _weighted(parts, lambda part: share(part.table) * _squares(part))
-        return _divided(below, _weighted(parts, _squares))
+        return divided(below, _weighted(parts, _squares))
 
 
 def _squares(part: Part) -> Values:
@@ -106,7 +114,7 @@ def _amax(parts: Sequence[Part], _: Sequence[FloatFormat | None]) -> Values:
 def _norm(parts: Sequence[Part], _: Sequence[FloatFormat | None]) -> Values:
     squares = _weighted(parts, _squares)
     samples = _weighted(parts, lambda part: part.samples)
-    return np.sqrt(_divided(squares, samples))
+    return np.sqrt(divided(squares, samples))
 
 
 _MEASURES: dict[MeasureName, Callable[[Sequence[Part], Sequence[FloatFormat | None]], Values]] = {
@@ -124,20 +132,19 @@ _MEASURES: dict[MeasureName, Callable[[Sequence[Part], Sequence[FloatFormat | No
 def _share(
     parts: Sequence[Part], count: Callable[[Histograms], Counts | Values], whole: Callable[[Histograms], Counts]
 ) -> Values:
-    return _divided(_weighted(parts, lambda p: count(p.table)), _weighted(parts, lambda p: whole(p.table)))
+    return divided(_weighted(parts, lambda p: count(p.table)), _weighted(parts, lambda p: whole(p.table)))
 
 
 def _weighted(parts: Sequence[Part], value: Callable[[Part], Counts | Values]) -> Values:
     """float64 [rows]: the sum over periodic parts, or over all where a row has no periodic sample."""
-    periodic = [part for part in parts if part.periodic]
-    rows = len(parts[0].samples)
-    has_periodic = np.sum([part.samples for part in periodic], axis=0) > 0 if periodic else np.zeros(rows, bool)
-    by_clock = np.sum([value(part) for part in periodic], axis=0) if periodic else np.zeros(rows)
-    return np.where(has_periodic, by_clock, np.sum([value(part) for part in parts], axis=0)).astype(np.float64)
-
-
-def _divided(count: Values, whole: Values) -> Values:
-    return np.asarray(np.divide(count, whole, out=np.full(len(count), np.nan), where=whole > 0))
+    values = [value(part) for part in parts]
+    total = np.asarray(np.sum(values, axis=0), np.float64)
+    periodic = [part.periodic for part in parts]
+    if not any(periodic):
+        return total
+    by_clock = np.sum(list(compress(values, periodic)), axis=0)
+    has_periodic = np.sum([part.samples for part in compress(parts, periodic)], axis=0) > 0
+    return np.where(has_periodic, by_clock, total)
 
 
 def _sampled(parts: Sequence[Part]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
