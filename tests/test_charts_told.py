@@ -7,6 +7,7 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 from scalescope_server.figures import told
+from sqlalchemy import event
 
 from tests.batches import Dictation
 from tests.serving import Served, hello, layout, ok
@@ -44,7 +45,6 @@ def test_of_a_run_whose_windows_all_differ_the_last_ones_are_told(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(told, "MOST_FACTS", 20)
-    monkeypatch.setattr(told, "_PAGE", 10)
     windows = [(1, USUAL | {"micro_batches": step}) for step in range(60)]
     with served.trainer(hello()) as trainer:
         trainer.deliver(layout(0), Dictation(1).steps(0, 60, *windows, scale=[1.0] * 60))
@@ -152,6 +152,17 @@ def test_a_layer_shows_its_modules_headroom_with_the_wall_and_one_octave(filled:
     assert (line(headroom, "the wall")["y"], line(headroom, "one octave")["y"]) == ([0, 0], [1, 1])
     assert line(charts["absorbed"], "absorbed, of the intended")["y"] == [25.0]
     assert charts["absorbed"]["title"] == "Updates that a copy in bf16 would absorb"
+
+
+def test_a_layer_reads_the_tallies_of_each_kind_once(filled: Served) -> None:
+    statements: list[str] = []
+
+    def note(*arguments: object) -> None:
+        statements.append(str(arguments[2]))
+
+    event.listen(filled.store._reading, "before_cursor_execute", note)
+    assert len(ok(filled, f"{FIGURES}/layers/block.weight")["lines"]) == 4
+    assert len([statement for statement in statements if "tally.body" in statement]) == 3
 
 
 def test_a_layer_shows_its_last_probe_beside_the_estimate(filled: Served) -> None:

@@ -27,6 +27,7 @@ from scalescope_server.figures.walls import as_parts
 from scalescope_server.layer_rows import LayerRow, computed_rows, module_rows, stored_rows
 from scalescope_server.store.records import ParameterRow, ProbeRow, RunId, SampleBucket, Series, TallyBucket
 from scalescope_server.tallies import PLANS, TallyMeasure, cosine, relative_error, true_underflow
+from scalescope_server.tallies import Plan as TallyPlan
 
 if TYPE_CHECKING:
     from scalescope_server.store.reader import Reader
@@ -112,12 +113,8 @@ class Layer:
         told = stored.format.name if stored.format is not None else "bf16"
         is_copy = self.parameter.dtype.removeprefix("torch.") == "float32"
         absorbs = f"Updates that a copy in {told} would absorb" if is_copy else f"Updates that {told} absorbs"
-        return [
-            *self._headroom(),
-            self._tallied(_RATIO, stored),
-            self._tallied(replace(_ABSORBED, title=absorbs), stored),
-            self._regions(),
-        ]
+        updates = self._tallied(stored, _RATIO, replace(_ABSORBED, title=absorbs))
+        return [*self._headroom(), *updates, self._regions()]
 
     def probe(self) -> LayerProbe | None:
         """None where there was none."""
@@ -147,23 +144,25 @@ class Layer:
         if module is None:
             return []
         told = "" if module.format is None else f", of {module.format.name}"
-        return [self._tallied(replace(_HEADROOM, title=f"Headroom of {label(module.name)}{told}"), module)]
+        return self._tallied(module, replace(_HEADROOM, title=f"Headroom of {label(module.name)}{told}"))
 
-    def _tallied(self, plan: Plan, row: LayerRow) -> Chart:
-        series: dict[str, Series] = {}
-        size = 1
-        for line in plan.lines:
-            measure: TallyMeasure = _TALLIES[line.series]
-            size, found = self._tallies(measure, row)
-            read = PLANS[measure].read
-            series[line.series] = _series((step, read(parts, [row.format or FP16])) for step, parts in _by_step(found))
-        return series_chart(plan, series, size, self.wanted.look, span=self.span)
+    def _tallied(self, row: LayerRow, *plans: Plan) -> list[Chart]:
+        """A chart for each of ``plans``, all of tallies of one kind, which are read once."""
+        measures = {line.series: PLANS[_TALLIES[line.series]] for plan in plans for line in plan.lines}
+        size, found = self._tallies(list(measures.values()), row)
+        columns, formats = _by_step(found), [row.format or FP16]
+        series: dict[str, Series] = {
+            name: _series((step, measure.read(parts, formats)) for step, parts in columns)
+            for name, measure in measures.items()
+        }
+        return [series_chart(plan, series, size, self.wanted.look, span=self.span) for plan in plans]
 
-    def _tallies(self, measure: TallyMeasure, row: LayerRow) -> tuple[int, list[TallyBucket]]:
-        plan, wanted = PLANS[measure], self.wanted
-        points = min(MAX_COLUMNS, wanted.points)
+    def _tallies(self, measures: Sequence[TallyPlan], row: LayerRow) -> tuple[int, list[TallyBucket]]:
+        (kind,) = {measure.kind for measure in measures}
+        names = list(dict.fromkeys(name for measure in measures for name in measure.columns))
+        points, wanted = min(MAX_COLUMNS, self.wanted.points), self.wanted
         return self.reader.tallies(
-            self.run, plan.kind, plan.columns, [row.position], start=wanted.start, stop=wanted.stop, points=points
+            self.run, kind, names, [row.position], start=wanted.start, stop=wanted.stop, points=points
         )
 
     def _regions(self) -> Chart:
