@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from scalescope_server.figures.origins import origins
-from scalescope_server.figures.unusual import MOST_STRETCHES, Unusual, unusual, usual
+from scalescope_server.figures.unusual import MOST_STRETCHES, Unusual, told_apart
 from scalescope_server.figures.windows import FactLine, micro_batches_of, ordinary, scheduler_of
 from scalescope_server.store.records import FactsRow, RunDetail, RunSummary
 
@@ -27,6 +29,10 @@ def found(**more: object) -> Unusual:
     (told,) = unusual([facts(0, 2), facts(3, 5, **more), facts(6, 9)])
     assert (told.updates, told.first, told.last, told.stretches) == (3, 3, 5, [(3, 5)])
     return told
+
+
+def unusual(items: Sequence[FactsRow]) -> list[Unusual]:
+    return told_apart(items)[0]
 
 
 def detail(scaler: dict[str, object] | None = None) -> RunDetail:
@@ -66,7 +72,8 @@ def detail(scaler: dict[str, object] | None = None) -> RunDetail:
 
 
 def lines(*items: FactsRow, scaler: dict[str, object] | None = None, **setup: object) -> dict[str, FactLine]:
-    told = ordinary(items, detail(scaler), setup, usual(items))
+    _, usual = told_apart(items)
+    told = ordinary(items, detail(scaler), setup, usual)
     return {line.label: line for line in told}
 
 
@@ -210,8 +217,8 @@ def test_facts_of_any_shape_are_told_without_an_error(odd: object) -> None:
     names = ["micro_batches", "zero_grad", "unscale", "scales", "factors", "backward_after_unscale", "clip"]
     names += ["clip_while_scaled", "stale_nonfinite", "stepped_outside", "not_stepped", "scheduler", "of", "optimizers"]
     for item in (facts(0, 1, **dict.fromkeys(names, odd)), facts(0, 1, **dict.fromkeys(names, inside))):
-        told = unusual([item])
+        told, usual = told_apart([item])
         assert all(each.sentence for each in told)
-        assert ordinary([item], detail({}), {"autocast": odd}, usual([item]))
+        assert ordinary([item], detail({}), {"autocast": odd}, usual)
         scheduler_of([item])
         micro_batches_of([item])

@@ -170,3 +170,17 @@ def test_the_set_up_in_force_is_the_last_that_began_before_the_end(store: Store)
     assert store.reader.facts("run", stop=10)[1] == {"flags": {"tf32": False}}
     assert store.reader.facts("run", stop=0)[1] == {}
     assert store.reader.facts("run", rank=1)[1] == {}
+
+
+@pytest.mark.parametrize(("most", "since", "first"), [(6, None, 0), (5, 3, 2), (4, 4, 4), (1, 7, 7)])
+def test_the_last_facts_are_all_or_where_they_are_too_many_those_of_the_last_updates(
+    store: Store, most: int, since: int | None, first: int
+) -> None:
+    say = Dictation()
+    lengths = (2, 2, 1, 1, 1, 1)
+    windows = [(count, {"micro_batches": which}) for which, count in enumerate(lengths)]
+    store.writer.append(batch(hello(), say.steps(0, 8, *windows), say.setup(5, autocast={"cuda": "fp16"}))).result()
+    found, rows, setup = store.reader.last_facts("run", most)
+    assert (found, rows[0].first_step, rows[-1].last_step) == (since, first, 7)
+    assert rows == store.reader.facts("run", start=since)[0]
+    assert setup == {"autocast": {"cuda": "fp16"}}

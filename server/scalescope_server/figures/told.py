@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from scalescope_server.figures.origins import origins
-from scalescope_server.figures.unusual import Unusual, unusual, usual
+from scalescope_server.figures.unusual import Unusual, told_apart
 from scalescope_server.figures.windows import FactLine, Scheduler, length, micro_batches_of, ordinary, scheduler_of
-from scalescope_server.store.records import EventRow, FactsRow, RunId
+from scalescope_server.store.records import EventRow, RunId
 
 if TYPE_CHECKING:
     from scalescope_server.store.reader import Reader
 
 # In an ordinary loop they are a handful. Where every window differs, the last ones are told.
 MOST_FACTS = 5000
-_PAGE = 1000
 MOST_ORIGINS = 500
 
 
@@ -38,34 +37,20 @@ class ToldAnswer(Struct, frozen=True, kw_only=True):
 def draw_told(reader: Reader, run: RunId) -> ToldAnswer:
     """What is known of the run's windows. Raises NotFound for no such run."""
     detail = reader.run(run)
-    items, setup, whole = _read(reader, run, None)
-    since = None
-    if not whole:
-        since = max((detail.summary.last_step or 0) + 1 - MOST_FACTS, 0)
-        items, setup, _ = _read(reader, run, since)
+    since, items, setup = reader.last_facts(run, MOST_FACTS)
+    wrong, usual = told_apart(items)
     return ToldAnswer(
         updates=sum(map(length, items)),
         since=since,
-        micro_batches=micro_batches_of(items) if whole else None,
+        micro_batches=micro_batches_of(items) if since is None else None,
         scheduler=scheduler_of(items),
-        ordinary=ordinary(items, detail, setup, usual(items)),
-        unusual=sorted([*unusual(items), *origins(_origins(reader, run))], key=lambda each: _RANKS[each.severity]),
+        ordinary=ordinary(items, detail, setup, usual),
+        unusual=sorted([*wrong, *origins(_origins(reader, run))], key=lambda each: _RANKS[each.severity]),
         setup=setup,
     )
 
 
 _RANKS = {"critical": 0, "warning": 1, "info": 2}
-
-
-def _read(reader: Reader, run: RunId, start: int | None) -> tuple[list[FactsRow], dict[str, object], bool]:
-    """(the facts from ``start`` on, the set-up, whether these are all of them)."""
-    found: list[FactsRow] = []
-    cursor = None
-    while True:
-        page, setup, cursor = reader.facts(run, start=start, cursor=cursor, limit=_PAGE)
-        found += page
-        if cursor is None or len(found) >= MOST_FACTS:
-            return found, setup, cursor is None
 
 
 def _origins(reader: Reader, run: RunId) -> list[EventRow]:

@@ -43,24 +43,21 @@ class _Seen:
             self.stretches.append((item.first_step, item.last_step))
 
 
-def unusual(items: Sequence[FactsRow]) -> list[Unusual]:
-    """What was unusual of the windows, the worst first."""
-    return [told for kind in KINDS if (told := _told(kind, items)) is not None]
-
-
-def usual(items: Sequence[FactsRow]) -> list[FactsRow]:
-    """Those of ``items`` in which nothing was wrong."""
-    return [item for item in items if not any(_found(kind, item) for kind in KINDS if kind.severity != "info")]
-
-
-def _told(kind: Kind, items: Sequence[FactsRow]) -> Unusual | None:
-    seen = _Seen()
+def told_apart(items: Sequence[FactsRow]) -> tuple[list[Unusual], list[FactsRow]]:
+    """What was unusual of the windows, the worst first, and those in which nothing was wrong."""
+    seen, usual = [_Seen() for _ in KINDS], []
     for item in items:
-        found = _found(kind, item)
-        if found:
-            seen.add(item, found)
-    if not seen.updates:
-        return None
+        parts, wrong = [part for _, part in parts_of(item.facts)], False
+        for kind, of_kind in zip(KINDS, seen, strict=True):
+            if found := [each for part in parts for each in kind.read(part)]:
+                of_kind.add(item, found)
+                wrong = wrong or kind.severity != "info"
+        if not wrong:
+            usual.append(item)
+    return [_told(kind, of_kind) for kind, of_kind in zip(KINDS, seen, strict=True) if of_kind.updates], usual
+
+
+def _told(kind: Kind, seen: _Seen) -> Unusual:
     return Unusual(
         kind=kind.name,
         severity=kind.severity,
@@ -71,7 +68,3 @@ def _told(kind: Kind, items: Sequence[FactsRow]) -> Unusual | None:
         last=seen.stretches[-1][1],
         stretches=seen.stretches[:MOST_STRETCHES],
     )
-
-
-def _found(kind: Kind, item: FactsRow) -> list[tuple[object, ...]]:
-    return [found for _, part in parts_of(item.facts) for found in kind.read(part)]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select
+from sqlalchemy import Connection, Row, Select, and_, bindparam, func, insert, or_, select
 
 from scalescope_server.store import tables
 from scalescope_server.store.cursors import packed_cursor, unpacked_cursor
@@ -54,32 +54,24 @@ def read_facts(
     """
     row = tables.window.c
     limit = min(max(limit, 1), MAX_FACTS)
-    query = (
-        select(tables.window, tables.segment.c.id.label("segment_id"))
-        .join(tables.segment, tables.segment.c.key == row.segment)
-        .where(row.run == told.run, row.rank == told.rank)
-    )
-    if told.start is not None:
-        query = query.where(row.first_step >= _begun(connection, told), row.last_step >= told.start)
-    if told.stop is not None:
-        query = query.where(row.first_step < told.stop)
+    query = _windows(connection, told)
     if cursor is not None:
         step, segment = unpacked_cursor(cursor, tuple[int, int])
         query = query.where(or_(row.first_step > step, and_(row.first_step == step, row.segment > segment)))
-    found = connection.execute(query.order_by(row.first_step, row.segment).limit(limit + 1)).all()
+    found = connection.execute(query.limit(limit + 1)).all()
     page = found[:limit]
     after = packed_cursor((page[-1].first_step, page[-1].segment)) if len(found) > limit else None
-    rows = [
-        FactsRow(
-            first_step=stored.first_step,
-            last_step=stored.last_step,
-            segment=stored.segment_id,
-            rank=stored.rank,
-            facts=stored.data,
-        )
-        for stored in page
-    ]
-    return rows, after
+    return [_facts(stored) for stored in page], after
+
+
+def read_last_facts(connection: Connection, told: Told, end: int, most: int) -> tuple[int | None, list[FactsRow]]:
+    """(None, all windows in order), or where these are more than ``most``, (since, those that meet the last ``most``
+    steps before ``end``, which begin at since). ``told`` is open at both ends.
+    """
+    counted = select(func.count()).select_from(_of_rank(told).limit(most + 1).subquery())
+    if connection.execute(counted).scalar_one() > most:
+        told = replace(told, start=max(end - most, 0))
+    return told.start, [_facts(stored) for stored in connection.execute(_windows(connection, told).limit(most))]
 
 
 def read_setup(connection: Connection, told: Told) -> dict[str, Any]:
@@ -90,6 +82,33 @@ def read_setup(connection: Connection, told: Told) -> dict[str, Any]:
         query = query.where(row.step < told.stop)
     found = connection.execute(query.order_by(row.step.desc(), row.key.desc()).limit(1)).scalar_one_or_none()
     return dict(found or {})
+
+
+def _windows(connection: Connection, told: Told) -> Select[Any]:
+    """Those that meet the steps, in the order of their first ones."""
+    row = tables.window.c
+    query = _of_rank(told).with_only_columns(tables.window, tables.segment.c.id.label("segment_id"))
+    query = query.join(tables.segment, tables.segment.c.key == row.segment)
+    if told.start is not None:
+        query = query.where(row.first_step >= _begun(connection, told), row.last_step >= told.start)
+    if told.stop is not None:
+        query = query.where(row.first_step < told.stop)
+    return query.order_by(row.first_step, row.segment)
+
+
+def _of_rank(told: Told) -> Select[Any]:
+    row = tables.window.c
+    return select(row.first_step).where(row.run == told.run, row.rank == told.rank)
+
+
+def _facts(stored: Row[Any]) -> FactsRow:
+    return FactsRow(
+        first_step=stored.first_step,
+        last_step=stored.last_step,
+        segment=stored.segment_id,
+        rank=stored.rank,
+        facts=stored.data,
+    )
 
 
 def _begun(connection: Connection, told: Told) -> int:

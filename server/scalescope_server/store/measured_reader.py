@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, select
 
 from scalescope_server.store import tables
 from scalescope_server.store.buckets import read_samples
-from scalescope_server.store.facts import Told, read_facts, read_setup
+from scalescope_server.store.facts import Told, read_facts, read_last_facts, read_setup
 from scalescope_server.store.layouts import subject_of
 from scalescope_server.store.records import (
     FactsRow,
@@ -109,6 +109,16 @@ class MeasuredReader(Snapshots):
             told = Told(found_run(connection, run).key, rank, start, stop)
             rows, after = read_facts(connection, told, cursor=cursor, limit=limit)
             return rows, read_setup(connection, told), after
+
+    def last_facts(self, run: str, most: int) -> tuple[int | None, list[FactsRow], dict[str, object]]:
+        """(since, windows, the set-up in force at the end) of rank 0: all windows, since None, or where these are more
+        than ``most`` those of the last ``most`` updates, since the first of these.
+        """
+        with self.reading() as connection:
+            found = found_run(connection, run)
+            told = Told(found.key, 0, None, None)
+            since, rows = read_last_facts(connection, told, found.last_step + 1, most)
+            return since, rows, read_setup(connection, told)
 
 
 def _count_rows(connection: Connection, run: int, kind: SampleKind) -> int:
