@@ -49,7 +49,7 @@ def test_questions_that_nobody_answers_are_bounded() -> None:
         trouble.ask(lambda: None)
     trouble.ask(lambda: True)
     trouble.heed(1)
-    assert len(trouble._awaited) < 100
+    assert len(trouble.awaited) < 100
 
 
 def test_a_gradient_that_is_not_finite_is_trouble_without_a_scaler() -> None:

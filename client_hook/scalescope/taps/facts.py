@@ -101,9 +101,14 @@ def is_name(thing: object) -> bool:
     return thing.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in thing)
 
 
+def is_among_ranks() -> bool:
+    """Whether this process takes part in distributed training."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def world() -> tuple[int, int]:
     """The rank of this process and the number of ranks; (0, 1) outside distributed training."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    if is_among_ranks():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return 0, 1
 

@@ -55,6 +55,8 @@ class Sampling:
         self._turns: dict[int, int] = {}
         # Whether nothing is to be measured in the update under way, whatever is asked: known at its beginning.
         self.quiet = False
+        # The first update at which some optimizer's turn comes.
+        self._next_turn = 0
         # What was measured of the update under way.
         self.parts: dict[int, Part] = {}
         self._unscaled: set[int] = set()
@@ -111,7 +113,8 @@ class Sampling:
         """Give what was measured to ``update``, and begin the next."""
         self._step += 1
         self._unscaled.clear()
-        self._clips.clear()
+        if self._clips:
+            self._clips.clear()
         if self._blind:
             update.blind, self._blind = self._blind, ""
         if self.parts:
@@ -121,16 +124,9 @@ class Sampling:
 
     def heed_trouble(self) -> None:
         """Hear what is known by now of things that went wrong, for the update that begins."""
-        if self.trouble.alert:
+        if self.trouble.dense or self.trouble.awaited:
             self.trouble.heed(self._step)
         self.quiet = not self.trouble.dense and self._step < self._next_turn
-
-    @property
-    def _next_turn(self) -> int:
-        """The first update at which some optimizer's turn comes."""
-        if len(self._turns) < len(self._optimizers):
-            return 0
-        return min(self._turns.values()) + self._every
 
     def _has_turn(self, number: int) -> bool:
         last = self._turns.get(number)
@@ -143,6 +139,8 @@ class Sampling:
     def _take_turn(self, number: int) -> None:
         if self._has_turn(number):
             self._turns[number] = self._step
+            if len(self._turns) == len(self._optimizers):
+                self._next_turn = min(self._turns.values()) + self._every
 
     def _hand_over(self, update: Update) -> None:
         parts = list(self.parts.values())

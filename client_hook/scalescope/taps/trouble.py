@@ -34,16 +34,11 @@ class Trouble:
         self.dense = False
         self._until = 0
         self._rested = 0
-        self._awaited: deque[Question] = deque(maxlen=_AWAITED)
-
-    @property
-    def alert(self) -> bool:
-        """Whether there is anything to :meth:`heed`."""
-        return self.dense or bool(self._awaited)
+        self.awaited: deque[Question] = deque(maxlen=_AWAITED)
 
     def ask(self, question: Question) -> None:
         """Put ``question`` again, as updates close, until it is answered."""
-        self._awaited.append(question)
+        self.awaited.append(question)
 
     def ask_of(self, verdicts: Sequence[OptimizerVerdict], measured: Sequence[Measured]) -> None:
         """Heed what was found of an update."""
@@ -58,11 +53,11 @@ class Trouble:
 
     def heed(self, step: int) -> None:
         """Hear what is known by now; ``step`` is the update that begins."""
-        while self._awaited:
-            answer = self._awaited[0]()
+        while self.awaited:
+            answer = self.awaited[0]()
             if answer is None:
                 break
-            self._awaited.popleft()
+            self.awaited.popleft()
             if answer and step >= self._rested:
                 self._until, self._rested = step + DENSE, step + REST
         self.dense = step < self._until

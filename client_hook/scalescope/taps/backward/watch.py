@@ -120,6 +120,11 @@ class BackwardWatch:
         first = next(iter(self._sentinels.get(number, ())), None)
         return first is not None and self._freshness.untouched(first, self._gradient(first))
 
+    @property
+    def is_wary(self) -> bool:
+        """Whether there is something to look at in :meth:`look_ahead`."""
+        return bool(self._freshness.suspects)
+
     def look_ahead(self) -> None:
         """A backward pass is about to begin: look at gradients that may have been set to zero where they are."""
         if self._freshness.suspects:
@@ -206,7 +211,8 @@ class BackwardWatch:
             self._closed_in = NO_TASK
             self._gradients[owner] = self._gradients.get(owner, 0) + 1
         gradient = tensor.grad
-        if gradient is not None:
+        # A tensor takes long to say what it has not.
+        if gradient is not None and type(gradient) is not torch.Tensor:
             gradient = local(gradient)
         count = self._passes.hear(index, gradient)
         self._freshness.hear(index, *self._passes.heard[index])

@@ -22,7 +22,7 @@ class OutsideSteps:
         # Who stepped in the update under way; and the scale that the scaler had then.
         self._waiting: set[int] = set()
         self._scale: Value | None = None
-        self._unclosed = 0
+        self.unclosed = 0
 
     def hear_backward(self, task: int = NO_TASK, number: int | None = None) -> None:
         """A backward pass reaches an optimizer: if that has stepped, it is of the next update."""
@@ -40,8 +40,8 @@ class OutsideSteps:
         self._loop.windows.outside[self._loop.name(optimizer)] = None
         self._loop.consume(optimizer)
         self._loop.windows.seal(number)
-        self._unclosed += 1
-        if self._unclosed == _PATIENCE:
+        self.unclosed += 1
+        if self.unclosed == _PATIENCE:
             self._loop.advise(
                 "%s has stepped %d times without the scaler that is watched: pass watch() the scaler "
                 "that the loop steps with, or none where it uses none",
@@ -51,9 +51,8 @@ class OutsideSteps:
 
     def closed(self) -> None:
         """The scaler closed an update."""
-        if self._unclosed:
-            self._waiting.clear()
-            self._unclosed = 0
+        self._waiting.clear()
+        self.unclosed = 0
 
     def finish(self) -> None:
         """Close an update that the scaler did not close."""

@@ -1,4 +1,4 @@
-"""The loss scale, read anew only where it may have changed.
+"""A number of the scaler's, read anew only where it may have changed.
 
 A tensor counts its versions up with every change in place, so that a scale at rest is read once and costs two
 comparisons from then on: at each call of ``scale()``, before ``update()`` and after it.
@@ -12,20 +12,33 @@ from torch.amp import GradScaler
 from scalescope.readback import Value, read_later
 
 
-class ScaleReader:
-    """Reads the scale of one scaler, through its attribute: its public getter makes the host wait for the device."""
+class Reader:
+    """Reads one tensor of a scaler by its attribute: the public getters make the host wait for the device."""
 
-    def __init__(self) -> None:
+    def __init__(self, attribute: str) -> None:
+        self.value: Value | None = None
+        self._attribute = attribute
         self._tensor: torch.Tensor | None = None
         self._version = -1
-        self._value: Value | None = None
 
-    def read(self, scaler: GradScaler) -> Value | None:
-        """The scale in force; None before the first ``scale()``, when a scaler has none yet."""
-        tensor: torch.Tensor | None = getattr(scaler, "_scale", None)
+    def is_current(self, scaler: GradScaler) -> bool:
+        """Whether :attr:`value` is what the scaler has now."""
+        tensor: torch.Tensor | None = getattr(scaler, self._attribute, None)
+        # The counter that autograd itself goes by.
+        return tensor is not None and tensor is self._tensor and tensor._version == self._version  # noqa: SLF001
+
+    def read(self, scaler: GradScaler, *, anew: bool = False) -> Value | None:
+        """What the scaler has now; None before its first ``scale()``. As long as it is the same, the same object.
+
+        ``anew``: after ``update()``, which changes the growth tracker without counting.
+        """
+        if not anew and self.is_current(scaler):
+            return self.value
+        tensor: torch.Tensor | None = getattr(scaler, self._attribute, None)
         if tensor is None:
             return None
-        version = tensor._version  # noqa: SLF001 - the counter that autograd itself goes by
-        if tensor is not self._tensor or version != self._version:
-            self._tensor, self._version, self._value = tensor, version, read_later(tensor)
-        return self._value
+        self._tensor, self._version = tensor, tensor._version  # noqa: SLF001 - as above
+        value = read_later(tensor)
+        if value != self.value:
+            self.value = value
+        return self.value

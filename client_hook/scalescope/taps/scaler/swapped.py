@@ -31,7 +31,11 @@ class Tapped(GradScaler):
         scaled = super().scale(outputs, *args, **kwargs)
         # A graph that is being traced holds no number yet.
         if not torch.compiler.is_compiling():
-            _tell(self, "scaled", self)
+            for tap in _taps(self):
+                if tap.wants_scale(self):
+                    tap.loop.edge.call(tap.scaled, self)
+                else:
+                    tap.loop.windows.calls += 1
         return scaled
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Given, **kwargs: Given) -> Given:
@@ -43,7 +47,9 @@ class Tapped(GradScaler):
     # A user's own scaler may take more, and may answer.
     def update(self, *args: Given, **kwargs: Given) -> Given:
         new_scale = args[0] if args else kwargs.get("new_scale")
-        _tell(self, "updating", self)
+        for tap in _taps(self):
+            if tap.wants_update(self):
+                tap.loop.edge.call(tap.updating, self)
         result = super().update(*args, **kwargs)
         _tell(self, "updated", self, new_scale is not None)
         return result

@@ -11,10 +11,11 @@ import torch
 from torch.amp import GradScaler
 
 from scalescope.readback import Value, at_hand, read_later
+from scalescope.taps.facts import is_among_ranks
 from scalescope.taps.loop import Loop
 from scalescope.taps.optimizer import has_hooks
 from scalescope.taps.scaler.outside import OutsideSteps
-from scalescope.taps.scaler.scale import ScaleReader
+from scalescope.taps.scaler.scale import Reader
 from scalescope.updates import OptimizerVerdict
 
 # What was found for one optimizer: a tensor for each device, above 0 for "skip".
@@ -35,16 +36,17 @@ class ScalerTap:
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
-        # Optimizer's id -> the optimizer and what was found for it; and whose step was taken.
+        # Optimizer's id -> the optimizer and what was found for it; and the same as far as it was read at once.
         self._found: dict[int, tuple[torch.optim.Optimizer, Found]] = {}
+        self._read: dict[int, list[Value]] = {}
         # Whose step was heard, and whether it was the scaler's.
         self._stepped: dict[int, bool] = {}
         # Whose step the scaler is asked for just now, and whether its end is to be heard.
         self.stepping_now: torch.optim.Optimizer | None = None
         self.awaits_step = False
         self._pending: tuple[Value | None, tuple[Value, ...]] | None = None
-        self._before = _NOTHING
-        self._scale = ScaleReader()
+        self._before: Before | None = None
+        self._scale, self._tracker = Reader("_scale"), Reader("_growth_tracker")
         self.outside = OutsideSteps(loop)
 
     def taken_over(self, scaler: GradScaler, optimizer: torch.optim.Optimizer) -> None:
@@ -52,6 +54,12 @@ class ScalerTap:
         if id(optimizer) in self._found:
             self._forsake()
         self.loop.windows.taken_over(self.loop.numbers[id(optimizer)], self._scale.read(scaler))
+
+    def wants_scale(self, scaler: GradScaler) -> bool:
+        """Whether there is more to a loss that is scaled than to count it."""
+        windows = self.loop.windows
+        same = windows.scale is self._scale.value and self._scale.is_current(scaler)
+        return not same or windows.is_wary or self.loop.stopwatch.running
 
     def scaled(self, scaler: GradScaler) -> None:
         """A loss was scaled."""
@@ -82,14 +90,18 @@ class ScalerTap:
             self.loop.windows.unscaled(number, self._scale.read(scaler), asked=asked)
         if self.loop.sampling.unscaled(number):
             return
+        values: list[Value] = []
         for tensor in found.values():
             if not tensor.is_cpu:
                 self._await_verdict(scaler, optimizer, found)
                 return
-            if tensor.item():
+            value = tensor.item()
+            if value:
                 left_scaled = inverse is not None and inverse.item() == 1.0
                 self._look(optimizer, 1.0 if left_scaled else self._scale.read(scaler))
                 return
+            values.append(value)
+        self._read[id(optimizer)] = values
 
     def _await_verdict(self, scaler: GradScaler, optimizer: torch.optim.Optimizer, found: Found) -> None:
         if getattr(optimizer, "_step_supports_amp_scaling", False):
@@ -141,22 +153,33 @@ class ScalerTap:
         if number is not None:
             self.outside.step(number, self.loop.windows.scale)
 
+    def wants_update(self, scaler: GradScaler) -> bool:
+        """Whether not all is known of an update before it happens. Among ranks verdicts may have become one."""
+        known = self._scale.is_current(scaler) and self._tracker.is_current(scaler)
+        return not known or len(self._read) != len(self._found) or is_among_ranks()
+
     def updating(self, scaler: GradScaler) -> None:
         """Before ``update``, which adds into the verdicts and changes the scale in place."""
         self._before = _NOTHING
+        self._read.clear()
         verdicts = list(map(self._verdict, self._found.values()))
-        tracker = getattr(scaler, "_growth_tracker", None)
-        self._before = (self._scale.read(scaler), None if tracker is None else read_later(tracker), verdicts)
+        self._before = (self._scale.read(scaler), self._tracker.read(scaler), verdicts)
 
     def updated(self, scaler: GradScaler, was_set: bool) -> None:
         """After ``update``. One that only sets the scale, with no gradient looked at, attempts nothing."""
-        scale, tracker, verdicts = self._before
+        before, self._before = self._before, None
+        if before is None:
+            before = self._scale.value, self._tracker.value, list(map(self._verdict, self._found.values()))
+        scale, tracker, verdicts = before
         self._found.clear()
+        self._read.clear()
         self._stepped.clear()
+        self._tracker.read(scaler, anew=True)
         if was_set and not verdicts:
             self.loop.set_scale(scale, self._scale.read(scaler))
             return
-        self.outside.closed()
+        if self.outside.unclosed:
+            self.outside.closed()
         self.loop.close(
             verdicts=verdicts,
             scale=scale,
@@ -174,16 +197,20 @@ class ScalerTap:
     def _verdict(self, looked_at: tuple[torch.optim.Optimizer, Found]) -> OptimizerVerdict:
         optimizer, found = looked_at
         key = id(optimizer)
+        values = self._read.get(key)
         if self._stepped.get(key):
             self.loop.windows.hooked(self.loop.numbers[key])
         # Where steps are not heard, it is taken that there was one.
         stepped = key in self._stepped or not self.loop.watches(optimizer) or not has_hooks(optimizer)
-        return OptimizerVerdict(self.loop.name(optimizer), list(map(read_later, found.values())), stepped)
+        if values is None:
+            values = list(map(read_later, found.values()))
+        return OptimizerVerdict(self.loop.name(optimizer), values, stepped)
 
     def _forsake(self) -> None:
         """The scaler so far was never asked to update: what it has unscaled is an update all the same."""
         scale, verdicts = self.loop.windows.scale, list(map(self._verdict, self._found.values()))
         self._found.clear()
+        self._read.clear()
         self._stepped.clear()
         self.outside.closed()
         self.loop.close(verdicts=verdicts, scale=scale, next_scale=scale)

@@ -85,6 +85,11 @@ class Windows:
         self.scaler = scaled
         self._parallel = [weakref.ref(model) for model in models if hasattr(model, "require_backward_grad_sync")]
 
+    @property
+    def is_wary(self) -> bool:
+        """Whether gradients are to be looked at before the next backward."""
+        return bool(self._skipped) or self._backward.is_wary
+
     def scaled(self, scale: Value | None) -> None:
         """A loss was multiplied by ``scale``; a backward pass is about to run."""
         self.scale = scale
