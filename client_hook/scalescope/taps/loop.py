@@ -77,7 +77,8 @@ class Loop:
         self._scheduler = scheduler
         self._step = 0
         self._consumed: set[int] = set()
-        self._backward_ran = False
+        # Whether a backward pass of the update under way was heard.
+        self.backward_ran = False
         self._open = Update(0, 0.0)
         self._last: Update | None = None
         self._closed_ns: int | None = None
@@ -89,11 +90,6 @@ class Loop:
     def step(self) -> int:
         """The number of the update under way."""
         return self._step
-
-    @property
-    def backward_ran(self) -> bool:
-        """Whether a backward pass of the update under way was heard."""
-        return self._backward_ran
 
     def tell_layout(self) -> None:
         """More is known than the last layout said, and what follows rests on it."""
@@ -130,8 +126,8 @@ class Loop:
 
     def hear_backward(self, _task: int = NO_TASK, _number: int | None = None) -> None:
         """A backward pass of the update under way has begun: nothing is added to the one before."""
-        if not self._backward_ran:
-            self._backward_ran = True
+        if not self.backward_ran:
+            self.backward_ran = True
             if self._schedules.clocks and self._last is not None:
                 self._schedules.finish(self._last)
             self._recording.finish(self._step - 1)
@@ -167,13 +163,13 @@ class Loop:
 
     def catch_up(self) -> None:
         """Hear of a backward pass that left out what is listened to, before anything that comes after it."""
-        if not self._backward_ran and self._backward.overheard():
+        if not self.backward_ran and self._backward.overheard():
             self._backward.heard(NO_TASK, None)
 
     def log(self, given: Mapping[str, object]) -> None:
         self.catch_up()
         values = self.intake.take(given)
-        target = self._open if self._backward_ran or self._last is None else self._last
+        target = self._open if self.backward_ran or self._last is None else self._last
         tokens = values.pop("tokens", None)
         if tokens is not None:
             _add(target.tokens, tokens)
@@ -194,7 +190,7 @@ class Loop:
     ) -> None:
         """The update under way is over: hand it on and begin the next, whatever fails in between."""
         self.edge.charge(sampled=bool(self.sampling.parts))
-        if not self._backward_ran:
+        if not self.backward_ran:
             self.hear_backward()
         update = self._open
         update.at = self._clock()
@@ -217,7 +213,7 @@ class Loop:
         """Listen no more; the last update is complete."""
         clip.ignore(self)
         schedulers.ignore(self)
-        if self._schedules.clocks and self._last is not None and not self._backward_ran:
+        if self._schedules.clocks and self._last is not None and not self.backward_ran:
             self._schedules.finish(self._last)
         for watcher in self.watchers:
             self.edge.guard(watcher.remove)
@@ -265,7 +261,7 @@ class Loop:
         self._step += 1
         self._open = Update(self._step, 0.0)
         self._consumed.clear()
-        self._backward_ran = False
+        self.backward_ran = False
 
 
 def _add(tokens: list[Value], more: Value) -> None:

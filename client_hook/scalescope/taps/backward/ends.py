@@ -17,11 +17,10 @@ class _Counter:
     """Counts the gradients that ``tensor`` gets."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self._count = functools.lru_cache(maxsize=0)(deque[torch.Tensor](maxlen=0).append)
-        self._handle = tensor.register_post_accumulate_grad_hook(self._count)
-
-    def __call__(self) -> int:
-        return self._count.cache_info().misses
+        count = functools.lru_cache(maxsize=0)(deque[torch.Tensor](maxlen=0).append)
+        self._handle = tensor.register_post_accumulate_grad_hook(count)
+        # Its misses are the count.
+        self.infos = count.cache_info
 
     def remove(self) -> None:
         self._handle.remove()
@@ -36,11 +35,11 @@ class Ends:
 
     def agree(self) -> bool:
         """Whether both got as many gradients so far. In the middle of a backward they do not."""
-        return self._first() == self._last()
+        return self._first.infos().misses == self._last.infos().misses
 
     def overheard(self) -> bool:
         """Whether the last one got a gradient in a backward that had none for the first."""
-        return self._last() > self._first()
+        return self._last.infos().misses > self._first.infos().misses
 
     def remove(self) -> None:
         self._first.remove()

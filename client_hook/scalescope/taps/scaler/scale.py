@@ -32,12 +32,13 @@ class Reader:
 
         ``anew``: after ``update()``, which changes the growth tracker without counting.
         """
-        if not anew and self.is_current(scaler):
-            return self.value
         tensor: torch.Tensor | None = getattr(scaler, self._attribute, None)
         if tensor is None:
             return None
-        self._tensor, self._version = tensor, tensor._version  # noqa: SLF001 - as above
+        version = tensor._version  # noqa: SLF001 - as above
+        if not anew and tensor is self._tensor and version == self._version:
+            return self.value
+        self._tensor, self._version = tensor, version
         value = read_later(tensor)
         if value != self.value:
             self.value = value

@@ -41,7 +41,8 @@ class Tapped(GradScaler):
     def step(self, optimizer: torch.optim.Optimizer, *args: Given, **kwargs: Given) -> Given:
         if (args or kwargs) and ("closure" in kwargs or any(map(callable, args))):
             # Torch refuses one by name; this is what it was told before.
-            _tell(self, "given_closure")
+            for tap in _taps(self):
+                tap.loop.edge.call(tap.given_closure)
         return heard_step(_taps(self), super().step, optimizer, *args, **kwargs)
 
     # A user's own scaler may take more, and may answer.
@@ -51,7 +52,8 @@ class Tapped(GradScaler):
             if tap.wants_update(self):
                 tap.loop.edge.call(tap.updating, self)
         result = super().update(*args, **kwargs)
-        _tell(self, "updated", self, new_scale is not None)
+        for tap in _taps(self):
+            tap.loop.edge.call(tap.updated, self, new_scale is not None)
         return result
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
@@ -77,7 +79,8 @@ class TappedUnscaling(Tapped):
     ) -> Given:
         _tell_unscaling(_taps(self), optimizer)
         found = super()._unscale_grads_(optimizer, inv_scale, *args, **kwargs)
-        _tell(self, "unscaled", self, optimizer, inv_scale, found)
+        for tap in _taps(self):
+            tap.loop.edge.call(tap.unscaled, self, optimizer, inv_scale, found)
         return found
 
 
@@ -214,10 +217,3 @@ def _tell_unscaling(taps: Iterable[ScalerTap], optimizer: torch.optim.Optimizer)
     for tap in taps:
         if tap.wants_gradients(optimizer):
             tap.loop.edge.call(tap.unscaling, optimizer)
-
-
-def _tell(scaler: object, moment: str, *args: object) -> None:
-    listened = _LISTENED.get(id(scaler))
-    if listened is not None and listened.scaler() is scaler:
-        for tap in listened.taps:
-            tap.loop.edge.call(getattr(tap, moment), *args)

@@ -198,12 +198,12 @@ class ScalerTap:
         optimizer, found = looked_at
         key = id(optimizer)
         values = self._read.get(key)
-        if self._stepped.get(key):
-            self.loop.windows.hooked(self.loop.numbers[key])
-        # Where steps are not heard, it is taken that there was one.
-        stepped = key in self._stepped or not self.loop.watches(optimizer) or not has_hooks(optimizer)
         if values is None:
             values = list(map(read_later, found.values()))
+            if self._stepped.get(key):
+                self.loop.windows.hooked(self.loop.numbers[key])
+        # Where steps are not heard, it is taken that there was one.
+        stepped = key in self._stepped or not self.loop.watches(optimizer) or not has_hooks(optimizer)
         return OptimizerVerdict(self.loop.name(optimizer), values, stepped)
 
     def _forsake(self) -> None:
