@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from scalescope.rows import indexes
+from scalescope.taps.backward.grid import GridCheck, check_grid
 from scalescope.wire import Layout, Sample
 from torch import distributed as dist
 from torch import nn
@@ -122,6 +123,24 @@ def test_the_format_is_told_per_parameter() -> None:
         (model(torch.randn(4, 8)) ** 2).mean().backward()
         optimizer.step()
         assert formats(watched) == ["fp16", "fp32"]
+
+
+def test_gradients_that_stay_zero_are_looked_at_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[torch.Tensor] = []
+
+    def look(gradient: torch.Tensor) -> GridCheck:
+        looked.append(gradient)
+        return check_grid(gradient)
+
+    monkeypatch.setattr("scalescope.taps.backward.formats.check_grid", look)
+    model = nn.Linear(3, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watching(model, optimizer):
+        for _ in range(20):
+            optimizer.zero_grad()
+            model(torch.zeros(1, 3)).sum().backward()
+            optimizer.step()
+    assert len(looked) == 5
 
 
 def test_accumulation_does_not_hide_the_format() -> None:
