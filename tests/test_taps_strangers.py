@@ -60,6 +60,17 @@ def test_a_scaler_made_anew_in_every_update_is_recorded_with_its_scale_and_its_s
     assert not caplog.records
 
 
+def test_a_probe_uses_the_scale_of_the_scaler_in_use() -> None:
+    course = Course(scaler=scaler_of(1024.0))
+    with watching(course.model, course.optimizer, course.scaler) as watched:
+        course.run(2)
+        course.scaler = scaler_of(4096.0)
+        course.run(2)
+        probed = watched.tap.probe(lambda: course.model(torch.ones(2, 8)).square().mean(), dtype=torch.bfloat16)
+    assert probed is not None
+    assert probed.scale == 4096.0
+
+
 def test_one_made_anew_in_mid_run_is_told_in_its_first_update_alone() -> None:
     course = Course(scaler=scaler_of(1024.0), overflows={5})
     with watching(course.model, course.optimizer, course.scaler) as watched:

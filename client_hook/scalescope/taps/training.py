@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -84,8 +83,6 @@ class TrainingTap:
         self._loop = Loop(
             recording, parameters, training.optimizers, edge, every=every, clock=clock, scheduler=training.scheduler
         )
-        # Weak: what listens to a scaler is kept as long as that lives, and must not keep it alive in turn.
-        self._scaler = None if training.scaler is None else weakref.ref(training.scaler)
         self._loop.windows.hear_from(training.models, scaled=training.scaler is not None)
         self._setups = Setups(recording.put_known, edge)
         read_parts(self._setups, self._loop, parameters)
@@ -102,7 +99,7 @@ class TrainingTap:
         self._probe_tap = ProbeTap(
             self._loop,
             parameters,
-            self._scaler,
+            self._scaler_tap.scaler,
             recording,
             observed=lambda: self._modules_tap.autocast,
             clock=clock,

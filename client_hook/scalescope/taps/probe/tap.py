@@ -6,7 +6,6 @@ import contextlib
 import functools
 import logging
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -47,13 +46,16 @@ class Both(NamedTuple):
 
 
 class ProbeTap:
-    """Runs the probes of one scope. ``observed`` tells the autocast in force at the model's last forward."""
+    """Runs the probes of one scope.
+
+    ``scaler`` gives the one in use, ``observed`` tells the autocast in force at the model's last forward.
+    """
 
     def __init__(
         self,
         loop: Loop,
         parameters: Parameters,
-        scaler: weakref.ref[GradScaler] | None,
+        scaler: Callable[[], GradScaler | None],
         recording: Recording,
         *,
         observed: Callable[[], Mapping[str, str | None]],
@@ -103,7 +105,7 @@ class ProbeTap:
         models = self._parameters.models()
         refuse_sharded(models)
         precision = self._precision(models, dtype)
-        scaler = None if self._scaler is None else self._scaler()
+        scaler = self._scaler()
         # The wait for the device that this may be is one of many here.
         scale = None if scaler is None else float(scaler.get_scale())
         draws = Draws()

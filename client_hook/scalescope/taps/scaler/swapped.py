@@ -154,6 +154,7 @@ def tap_scaler(scaler: GradScaler, tap: ScalerTap) -> None:
     except BaseException:
         untap_scaler(scaler, tap)
         raise
+    tap.latest = weakref.ref(scaler)
 
 
 def untap_scaler(scaler: GradScaler, tap: ScalerTap) -> None:

@@ -5,6 +5,7 @@ The scaler's tensors are read through its attributes, since its public getters m
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -36,6 +37,8 @@ class ScalerTap:
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
+        # Weak: what listens to a scaler is kept as long as that lives, and must not keep it alive in turn.
+        self.latest: weakref.ref[GradScaler] | None = None
         # Optimizer's id -> the optimizer and what was found for it; and the same as far as it was read at once.
         self._found: dict[int, tuple[torch.optim.Optimizer, Found]] = {}
         self._read: dict[int, list[Value]] = {}
@@ -48,6 +51,10 @@ class ScalerTap:
         self._before: Before | None = None
         self._scale, self._tracker = Reader("_scale"), Reader("_growth_tracker")
         self.outside = OutsideSteps(loop)
+
+    def scaler(self) -> GradScaler | None:
+        """The scaler in use: of several that took turns, the one that was met last."""
+        return None if self.latest is None else self.latest()
 
     def taken_over(self, scaler: GradScaler, optimizer: torch.optim.Optimizer) -> None:
         """Another scaler than so far is about to unscale or step an optimizer: it has scaled its losses."""
