@@ -50,7 +50,8 @@ def watch(
         model: the model, or several; their parameters are named as they name them.
         optimizer: the optimizer, or several.
         scaler: the loss scaler, if one is used; a disabled one counts as none.
-        scheduler: the learning-rate scheduler; its class is recorded.
+        scheduler: the learning-rate scheduler whose steps are counted, of any class with a ``step``; those of
+            ``torch.optim.lr_scheduler`` are found without it.
         project, name, tags, config: how the run is found again. ``config`` is a mapping, dataclass or namespace.
         run: id of a run to go on with, as a new segment of it.
         url, token, every: win over ``SCALESCOPE_URL``, ``SCALESCOPE_TOKEN`` and ``SCALESCOPE_EVERY``.
