@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from scalescope.taps.facts import is_among_ranks
 from scalescope.taps.probe.precision import ProbeError
 
 _SHARDED = frozenset({"FullyShardedDataParallel", "FSDPModule"})
@@ -35,7 +36,7 @@ def refuse_sharded(models: Sequence[nn.Module]) -> None:
 @contextlib.contextmanager
 def apart() -> Iterator[None]:
     """Data-parallel modules do no more here than to call what they wrap."""
-    if not _among_ranks():
+    if not is_among_ranks():
         yield
         return
     forward = DistributedDataParallel.forward
@@ -49,11 +50,7 @@ def apart() -> Iterator[None]:
 
 def alone() -> contextlib.AbstractContextManager[object]:
     """A collective raises :class:`ProbeError` here, before it begins."""
-    return _Alone() if _among_ranks() else contextlib.nullcontext()
-
-
-def _among_ranks() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
+    return _Alone() if is_among_ranks() else contextlib.nullcontext()
 
 
 def _inside(wrapper: Given, *inputs: Given, **named: Given) -> Given:
