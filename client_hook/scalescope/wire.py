@@ -29,6 +29,7 @@ Order = Literal["observed", "forward", "unknown"]
 SampleKind = Literal["grad", "weight", "forward", "grad_output"]
 SampleReason = Literal["periodic", "skip", "request"]
 Subject = Literal["parameter", "module"]
+Placement = Literal["replicated", "sharded", "local"]
 EventKind = Literal["skip", "growth", "backoff", "scale_set", "nonfinite", "dropped"]
 ByeReason = Literal["finished", "crashed"]
 RefusalCode = Literal["protocol", "token", "malformed", "too_large", "unavailable", "superseded"]
@@ -77,8 +78,25 @@ class Hello(Struct, tag="hello", frozen=True, kw_only=True):
     resumed: bool = False
 
 
+class Part(Struct, array_like=True, frozen=True):
+    """What one of several ranks reports of a parameter.
+
+    ``replicated``: all ranks hold the same gradient, and one of them reports it. ``sharded``: each reports its own
+    elements, which add up to the parameter. ``local``: each has a gradient of its own, alike by name alone.
+    ``elements``: how many this rank reports, 0 where another one does. ``leads``: whether a sample of this rank's
+    part counts as a sample of the parameter, which holds of one rank for each whole.
+    """
+
+    placement: Placement
+    elements: Count
+    leads: bool
+
+
 class Parameter(Struct, array_like=True, frozen=True):
-    """A watched parameter. ``compute_format`` names the format its gradient is computed in, once known."""
+    """A watched parameter: ``shape`` and ``numel`` are those of the whole, over all ranks.
+
+    ``compute_format`` names the format its gradient is computed in, once known.
+    """
 
     name: Name
     module: Annotated[str, Meta(max_length=512)]
@@ -101,6 +119,7 @@ class Layout(Struct, tag="layout", frozen=True, kw_only=True, omit_defaults=True
     A later layout keeps the order of the earlier one and may add parameters and modules at the end, so an index
     names the same one throughout a segment. ``backward`` lists parameters as their gradients are produced;
     ``order`` says how that is known: ``observed``, ``forward`` (the reverse of the module order) or ``unknown``.
+    ``parts`` has one entry for each parameter; it is empty where this rank alone reports every one whole.
     """
 
     sequence: Count
@@ -108,6 +127,7 @@ class Layout(Struct, tag="layout", frozen=True, kw_only=True, omit_defaults=True
     order: Order
     backward: Annotated[list[Index], Meta(max_length=20_000)]
     modules: Annotated[list[Module], Meta(max_length=20_000)] = []
+    parts: Annotated[list[Part], Meta(max_length=20_000)] = []
 
 
 class Column(Struct, array_like=True, frozen=True):
@@ -231,14 +251,20 @@ class Bye(Struct, tag="bye", frozen=True, kw_only=True):
     detail: Text
 
 
-class Heartbeat(Struct, tag="heartbeat", frozen=True, kw_only=True):
-    """The process lives. ``step`` is the last closed update and ``progress_at`` when it closed."""
+class Heartbeat(Struct, tag="heartbeat", frozen=True, kw_only=True, omit_defaults=True):
+    """The process lives. ``step`` is the last closed update and ``progress_at`` when it closed.
+
+    ``sent_bytes``: what this segment has put on the wire, repetitions included. ``thread_cpu_s``: the CPU time that
+    the hook's own thread took, in seconds; None where the system does not tell.
+    """
 
     at: float
     step: Count | None
     progress_at: float | None
     pending: Count
     dropped: Count
+    sent_bytes: Count = 0
+    thread_cpu_s: float | None = None
 
 
 class Welcome(Struct, tag="welcome", frozen=True, kw_only=True):
