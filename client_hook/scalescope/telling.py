@@ -104,6 +104,7 @@ class Teller:
                 break
             self._rows.popleft()
             if complete:
+                self._guarded(_finish, head)
                 batch.append(head)
         return batch
 
@@ -119,6 +120,12 @@ class Teller:
         if not self._reported:
             self._reported = True
             logger.warning("scalescope: an update cannot be told; later ones are only counted", exc_info=error)
+
+
+def _finish(update: Update) -> list[Record]:
+    if update.schedules is not None:
+        update.schedules.finish(update)
+    return []
 
 
 def _steps(updates: Sequence[Update]) -> list[Record]:

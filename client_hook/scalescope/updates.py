@@ -78,6 +78,13 @@ class Facts(Protocol):
         """The facts by name, as JSON can hold them. Only when :meth:`ready`."""
 
 
+class Late(Protocol):
+    """What is only known of an update once the next one's backward has begun."""
+
+    def finish(self, update: Update) -> None:
+        """Enter it. All numbers of ``update`` are here."""
+
+
 @dataclass(slots=True, eq=False)
 class Update:
     """One attempted update.
@@ -96,6 +103,7 @@ class Update:
         blind: why the culprit of a skip cannot be named, where nothing was measured.
         values: the columns of its row. The user's values are added until the update is finished.
         tokens: what was logged as tokens; the row has the sum.
+        scheduled: how often each scheduler stepped in it, by a key of ``schedules``, which enters ``schedule``.
     """
 
     step: int
@@ -112,6 +120,9 @@ class Update:
     blind: str = ""
     values: dict[str, Value] = field(default_factory=dict)
     tokens: list[Value] = field(default_factory=list)
+    scheduled: dict[int, int] = field(default_factory=dict)
+    schedules: Late | None = None
+    schedule: dict[str, object] | None = None
 
     def ready(self) -> bool:
         """Whether every number of it, those of a late log apart, is on the host."""
@@ -195,9 +206,14 @@ def steps_of(updates: Sequence[Update]) -> Steps:
 
 def _windows(updates: Sequence[Update]) -> list[Window]:
     """The facts of the updates, those of equal neighbours told once."""
-    told = [json.dumps({} if u.facts is None else u.facts.told(), allow_nan=False) for u in updates]
+    told = [json.dumps(_told(update), allow_nan=False) for update in updates]
     runs = [Window(len(list(alike)), data) for data, alike in itertools.groupby(told)]
     return [] if all(run.data == "{}" for run in runs) else runs
+
+
+def _told(update: Update) -> dict[str, object]:
+    told = {} if update.facts is None else update.facts.told()
+    return told if update.schedule is None else told | {"scheduler": update.schedule}
 
 
 def _row(update: Update) -> dict[str, float]:

@@ -128,8 +128,6 @@ class Loop:
         """A backward pass of the update under way has begun: nothing is added to the one before."""
         if not self.backward_ran:
             self.backward_ran = True
-            if self._schedules.clocks and self._last is not None:
-                self._schedules.finish(self._last)
             self._recording.finish(self._step - 1)
 
     def clipping(self, gradients: Sequence[torch.Tensor], call: ClipCall) -> None:
@@ -147,7 +145,9 @@ class Loop:
 
     def scheduled(self, scheduler: object) -> None:
         """A scheduler of whomever has stepped: it belongs to the update whose backward ran last."""
-        self._schedules.hear(scheduler, self._names.get(id(getattr(scheduler, "optimizer", None))))
+        self.catch_up()
+        optimizer = self._names.get(id(getattr(scheduler, "optimizer", None)))
+        self._schedules.hear(scheduler, optimizer, self._current())
 
     def consume(self, optimizer: torch.optim.Optimizer) -> int | None:
         """What ``optimizer`` has of gradients is used up with this update, applied or not.
@@ -169,7 +169,7 @@ class Loop:
     def log(self, given: Mapping[str, object]) -> None:
         self.catch_up()
         values = self.intake.take(given)
-        target = self._open if self.backward_ran or self._last is None else self._last
+        target = self._current()
         tokens = values.pop("tokens", None)
         if tokens is not None:
             _add(target.tokens, tokens)
@@ -203,6 +203,8 @@ class Loop:
                 self._let_watch(update)
             self._add_facts(update.values, growth_tracker)
             self._backward.close_window(self._consumed)
+            if self._schedules.any:
+                update.schedules = self._schedules
             if self._backward.has_news and (layout := self._backward.news()) is not None:
                 self._recording.put_known(layout)
         finally:
@@ -213,14 +215,16 @@ class Loop:
         """Listen no more; the last update is complete."""
         clip.ignore(self)
         schedulers.ignore(self)
-        if self._schedules.clocks and self._last is not None and not self.backward_ran:
-            self._schedules.finish(self._last)
         for watcher in self.watchers:
             self.edge.guard(watcher.remove)
         self.watchers.clear()
         self._backward.remove()
         self._parameters.release()
         self._recording.finish(self._step - 1)
+
+    def _current(self) -> Update:
+        """The update whose backward ran last; before the first backward the first one."""
+        return self._open if self.backward_ran or self._last is None else self._last
 
     def _let_watch(self, update: Update) -> None:
         """Tell the watchers of an update that was, or was likely to be, measured, or before one that is."""

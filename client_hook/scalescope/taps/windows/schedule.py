@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from scalescope.readback import at_hand
 from scalescope.taps.windows.windows import UpdateFacts
 from scalescope.updates import Update
 
@@ -22,27 +21,20 @@ class Clock:
         self.name = name
         self._optimizer = optimizer
         self.steps = 0
-        # Steps of the update that is not judged yet.
-        self.recent = 0
         self._rested = False
         # Whether it stepped at an update that was skipped.
         self._at_skips: set[bool] = set()
 
-    def step(self) -> None:
-        self.steps += 1
-        self.recent += 1
-
-    def judge(self, update: Update) -> None:
-        """``update`` is over. One in which the scheduler's optimizer took no part tells nothing of it."""
+    def judge(self, update: Update, steps: int) -> None:
+        """``update`` is over, and so often it stepped there. An update without its optimizer tells nothing of it."""
+        self.steps += steps
         facts = update.facts
         if self._optimizer is not None and isinstance(facts, UpdateFacts) and self._optimizer not in facts.windows:
             return
-        skipped = _skipped(update, self._optimizer)
-        if skipped:
-            self._at_skips.add(self.recent > 0)
-        elif skipped is False and not self.recent:
+        if _skipped(update, self._optimizer):
+            self._at_skips.add(steps > 0)
+        elif not steps:
             self._rested = True
-        self.recent = 0
 
     @property
     def follows(self) -> Follows:
@@ -51,37 +43,44 @@ class Clock:
         return "attempted" if True in self._at_skips else "applied"
 
 
-def _skipped(update: Update, optimizer: str | None) -> bool | None:
-    """Whether ``update`` was skipped, for one optimizer or for any; None where the host does not know yet."""
-    verdicts = [verdict for verdict in update.verdicts if optimizer is None or verdict.optimizer == optimizer]
-    if any(at_hand(value) is None for verdict in verdicts for value in verdict.found):
-        return None
-    return any(verdict.skipped() for verdict in verdicts)
+def _skipped(update: Update, optimizer: str | None) -> bool:
+    """Whether ``update`` was skipped, for one optimizer or for any."""
+    return any(verdict.skipped() for verdict in update.verdicts if optimizer is None or verdict.optimizer == optimizer)
 
 
 class Schedules:
-    """The clocks of the schedulers that step a training's rates. The one that stepped most is told of."""
+    """The clocks of the schedulers that step a training's rates. The one that stepped most is told of.
+
+    Steps are heard in the training thread and judged in the link's, when all numbers of their update are known.
+    """
 
     def __init__(self, given: object = None) -> None:
         # Who names one knows better than we which one counts.
         self._given = given
-        self.clocks: dict[int, Clock] = {}
+        self._clocks: dict[int, Clock] = {}
 
-    def hear(self, scheduler: object, optimizer: str | None) -> None:
-        """``scheduler`` stepped, that of the watched ``optimizer``; None where it is of none."""
+    @property
+    def any(self) -> bool:
+        """Whether a scheduler was heard."""
+        return bool(self._clocks)
+
+    def hear(self, scheduler: object, optimizer: str | None, update: Update) -> None:
+        """``scheduler`` stepped in ``update``, that of the watched ``optimizer``; None where it is of none."""
         if scheduler is not self._given and (self._given is not None or optimizer is None):
             return
-        clock = self.clocks.get(id(scheduler))
-        if clock is None:
-            clock = self.clocks[id(scheduler)] = Clock(type(scheduler).__name__, optimizer)
-        clock.step()
+        key = id(scheduler)
+        if key not in self._clocks:
+            self._clocks[key] = Clock(type(scheduler).__name__, optimizer)
+        update.schedules = self
+        update.scheduled[key] = update.scheduled.get(key, 0) + 1
 
     def finish(self, update: Update) -> None:
-        """Nothing is added to ``update`` any more: tell the steps that were made since its backward began."""
-        clock = max(self.clocks.values(), key=lambda clock: clock.steps)
-        steps = clock.recent
-        for each in self.clocks.values():
-            each.judge(update)
+        """Nothing is added to ``update`` any more, and all its numbers are here: tell what schedulers did in it."""
+        # A copy, made at once: the training thread may hear another one meanwhile.
+        clocks = dict(self._clocks)
+        for key, clock in clocks.items():
+            clock.judge(update, update.scheduled.get(key, 0))
+        key, clock = max(clocks.items(), key=lambda item: item[1].steps)
         update.values["scheduler_steps"] = float(clock.steps)
-        if isinstance(update.facts, UpdateFacts):
-            update.facts.schedule = {"class": clock.name, "steps": steps, "follows": clock.follows}
+        steps = update.scheduled.get(key, 0)
+        update.schedule = {"class": clock.name, "steps": steps, "follows": clock.follows}

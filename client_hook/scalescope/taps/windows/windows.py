@@ -24,9 +24,8 @@ _MAX_NAMES = 64
 
 
 class UpdateFacts:
-    """What is told of one update's windows. ``schedule`` is added until the update is finished."""
+    """What is told of one update's windows."""
 
-    schedule: Told | None = None
     outside: Sequence[str] = ()
     closure = raises = recreated = False
 
@@ -48,8 +47,7 @@ class UpdateFacts:
         told |= {"closure_with_scaler": True} if self.closure else {}
         told |= {"error_if_nonfinite": True} if self.raises else {}
         told |= {"scaler_recreated": True} if self.recreated else {}
-        told |= {"optimizers": list(self.windows)[:_MAX_NAMES]} if self._partial else {}
-        return told | ({"scheduler": self.schedule} if self.schedule is not None else {})
+        return told | ({"optimizers": list(self.windows)[:_MAX_NAMES]} if self._partial else {})
 
 
 class Windows:
