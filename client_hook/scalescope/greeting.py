@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from scalescope.errors import SettingError
 from scalescope.settings import Settings
 from scalescope.taps import facts
+from scalescope.taps.library.optimizer import LibraryOptimizer
 from scalescope.taps.training import Training
-from scalescope.wire import PROTOCOL, Hello
+from scalescope.wire import PROTOCOL, Hello, ScalerSettings
 
 # Lower case without look-alikes: an id is read aloud and typed. 12 of 32 signs: 60 bits.
 _SIGNS = "23456789abcdefghijkmnpqrstuvwxyz"
@@ -63,7 +64,7 @@ def hello_of(training: Training, settings: Settings, labels: Labels, scheduler: 
         tags=labels.tags,
         config=labels.config,
         environment=environment,
-        scaler=None if training.scaler is None else facts.scaler_settings(training.scaler),
+        scaler=_scaler_settings(training),
         optimizers=[facts.optimizer_settings(optimizer) for optimizer in training.optimizers[:_MAX_LISTED]],
         every=settings.every,
         resumed=settings.run is not None,
@@ -73,3 +74,10 @@ def hello_of(training: Training, settings: Settings, labels: Labels, scheduler: 
 def new_id() -> str:
     """A new random id of a run or a segment, fit for a URL."""
     return "".join(secrets.choice(_SIGNS) for _ in range(_ID_LENGTH))
+
+
+def _scaler_settings(training: Training) -> ScalerSettings | None:
+    if training.scaler is not None:
+        return facts.scaler_settings(training.scaler)
+    libraries = [each.library for each in training.optimizers if isinstance(each, LibraryOptimizer)]
+    return libraries[0].scaler_settings() if libraries else None

@@ -11,6 +11,8 @@ from torch.amp import GradScaler
 
 from scalescope.errors import SettingError
 from scalescope.taps.edge import Edge
+from scalescope.taps.library.optimizer import LibraryOptimizer
+from scalescope.taps.library.tap import LibraryTap
 from scalescope.taps.loop import Loop, Recording
 from scalescope.taps.modules.histograms import KINDS, WeightHistograms
 from scalescope.taps.modules.named import Modules
@@ -94,6 +96,8 @@ class TrainingTap:
         self._modules_tap = ModulesTap(modules, self._loop, self._setups, training.histograms)
         self._scaler_tap = ScalerTap(self._loop)
         self._optimizer_tap = OptimizerTap(self._loop)
+        libraries = [each for each in training.optimizers if isinstance(each, LibraryOptimizer)]
+        self._library_taps = [LibraryTap(self._loop, optimizer) for optimizer in libraries]
         self._strangers_tap = StrangersTap(self._loop, None if training.scaler is None else self._scaler_tap)
         self._step_tap = StepTap(self._loop, self._scaler_tap.note_step)
         self._probe_tap = ProbeTap(
@@ -137,8 +141,10 @@ class TrainingTap:
         if scaler is not None:
             tap_scaler(scaler, self._scaler_tap)
             self._step_tap.attach()
-        else:
+        elif not self._library_taps:
             self._optimizer_tap.attach()
+        for tap in self._library_taps:
+            tap.attach()
         self._weights_tap.attach_before()
         self._strangers_tap.attach(scaler)
         self._loop.start()
@@ -150,6 +156,8 @@ class TrainingTap:
         self._scaler_tap.finish()
         self._step_tap.remove()
         self._optimizer_tap.remove()
+        for tap in self._library_taps:
+            tap.remove()
         self._loop.finish()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 import torch
 
 from scalescope.numerics.measure import measure
+from scalescope.taps.library.optimizer import LibraryOptimizer
 from scalescope.taps.parameters import Parameters
 from scalescope.updates import Measured
 
@@ -51,6 +52,9 @@ def local(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def _gradients(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    if isinstance(optimizer, LibraryOptimizer):
+        yield from optimizer.source()
+        return
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if parameter.grad is not None:

@@ -1,0 +1,56 @@
+"""What the taps know a library's optimizer by, where that is none of torch's.
+
+Such an optimizer steps copies of the weights and keeps gradients where it likes, while the taps go by the model's
+parameters and a learning rate. The stand-in holds these, and steps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from scalescope.wire import ScalerSettings
+
+if TYPE_CHECKING:
+    from scalescope.taps.library.tap import LibraryTap
+
+# A parameter of the model, and its gradient, or the part of it that this rank keeps.
+Held = tuple[torch.Tensor, torch.Tensor]
+Source = Callable[[], Iterable[Held]]
+
+
+class Library(Protocol):
+    """An adapter: where one library keeps what, and when. It calls the tap through the tap's edge."""
+
+    def attach(self, tap: LibraryTap) -> None:
+        """Listen, and tell ``tap``."""
+
+    def remove(self) -> None:
+        """Put everything back. Again: nothing."""
+
+    def scaler_settings(self) -> ScalerSettings | None:
+        """Those of its loss scaler; None where it scales nothing."""
+
+
+def nothing() -> Iterable[Held]:
+    """The source of an optimizer whose gradients are not at hand."""
+    return ()
+
+
+class LibraryOptimizer(torch.optim.Optimizer):
+    """A stand-in. ``library`` is the adapter that listens on its behalf; ``source`` tells the gradients at hand."""
+
+    def __init__(self, library: Library, parameters: Sequence[torch.Tensor], settings: Mapping[str, Any]) -> None:
+        super().__init__([{**settings, "params": list(parameters)}], {})
+        self.library = library
+        self.source: Source = nothing
+
+
+def stand_in(
+    name: str, library: Library, parameters: Sequence[torch.Tensor], settings: Mapping[str, Any]
+) -> LibraryOptimizer:
+    """The stand-in of an optimizer called ``name``: by its class is how a run tells an optimizer."""
+    kind: type[LibraryOptimizer] = type(name, (LibraryOptimizer,), {})
+    return kind(library, parameters, settings)
