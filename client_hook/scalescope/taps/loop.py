@@ -250,7 +250,7 @@ class Loop:
         if self._closed_ns is not None:
             values["step_ms"] = (now - self._closed_ns) / 1e6
         self._closed_ns = now
-        self.stopwatch.close(values)
+        self.stopwatch.close(values, goes_on=not self.sampling.quiet)
         if "learning_rate" not in values:
             self._note_rate(values)
 

@@ -1,8 +1,8 @@
 """The two ends of an optimizer's backward passes, counted without a line of Python.
 
 What torch calls at each gradient is C alone, and keeps nothing: a cache without room counts its misses, and
-what it passes them on to is a queue without room. So an ordinary update pays for one hook in Python, on the
-parameter that gets its gradient first, and still no pass goes unnoticed that leaves this parameter out.
+what it passes them on to is a queue without room. So no pass goes unnoticed, whichever way it takes through a
+model, and an ordinary update pays for no Python while a backward runs.
 """
 
 from __future__ import annotations
@@ -27,19 +27,29 @@ class _Counter:
 
 
 class Ends:
-    """The first and the last parameter to get a gradient, which are not the same."""
+    """The first and the last parameter of an optimizer to get a gradient in a backward; they may be the same."""
 
     def __init__(self, first: torch.Tensor, last: torch.Tensor) -> None:
+        self.parameter = first
         self._first = _Counter(first)
-        self._last = _Counter(last)
+        self._last = self._first if last is first else _Counter(last)
+
+    def count(self) -> int | None:
+        """How many gradients both got so far. None where they differ: in the middle of a backward they do."""
+        first = self._first.infos().misses
+        return first if self._last is self._first or self._last.infos().misses == first else None
 
     def agree(self) -> bool:
-        """Whether both got as many gradients so far. In the middle of a backward they do not."""
-        return self._first.infos().misses == self._last.infos().misses
+        """Whether both got as many gradients so far."""
+        return self.count() is not None
 
     def overheard(self) -> bool:
         """Whether the last one got a gradient in a backward that had none for the first."""
         return self._last.infos().misses > self._first.infos().misses
+
+    def total(self) -> int:
+        """How many gradients they got, both together: it grows as soon as one of them does."""
+        return self._first.infos().misses + self._last.infos().misses
 
     def remove(self) -> None:
         self._first.remove()

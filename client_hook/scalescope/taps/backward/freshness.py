@@ -31,12 +31,12 @@ class Freshness:
         """A window is over, and this is the gradient (its local shard) that it leaves behind."""
         self.begun.pop(index, None)
         self._zeroed.discard(index)
-        self._left[index] = _stamp(gradient)
+        self._left[index] = stamp_of(gradient)
 
-    def hear(self, index: int, passes: int | None, identity: int, version: int) -> None:
-        """A backward pass has just added to a gradient, which holds so many of them: see :data:`passes.Heard`."""
+    def hear(self, index: int, passes: int | None, identity: int, version: int, *, graph: bool, added: int = 1) -> None:
+        """Backward passes have just added to a gradient, which holds so many of them now: see :meth:`Passes.hear`."""
         if index not in self.begun:
-            self.begun[index] = self._begins_at_zero(index, identity, version)
+            self.begun[index] = self._begins_at_zero(index, identity, version, graph=graph, added=added)
         elif passes == 1:
             self.begun[index] = True
 
@@ -47,32 +47,33 @@ class Freshness:
 
     def untouched(self, index: int, gradient: torch.Tensor | None) -> bool:
         """Whether ``gradient`` is there, as the last window left it."""
-        return gradient is not None and self._left.get(index) == _stamp(gradient)
+        return gradient is not None and self._left.get(index) == stamp_of(gradient)
 
     def look(self, index: int, gradient: torch.Tensor | None) -> None:
         """Before a window's first backward. On a device the host would have to wait for what it sees."""
         left = self._left.get(index)
-        if gradient is None or not gradient.is_cpu or left is None or _stamp(gradient) != (left[0], left[1] + 1):
+        if gradient is None or not gradient.is_cpu or left is None or stamp_of(gradient) != (left[0], left[1] + 1):
             return
         if not gradient.count_nonzero():
             self._zeroed.add(index)
 
-    def _begins_at_zero(self, index: int, identity: int, version: int) -> bool | None:
+    def _begins_at_zero(self, index: int, identity: int, version: int, *, graph: bool, added: int) -> bool | None:
         # Every one that is listened to was left at least when that began.
         left = self._left[index]
         if left is None:
             return True
         # With create_graph a sum is another tensor as well.
-        if torch.is_grad_enabled():
+        if graph:
             return None
         if identity != left[0] or version <= left[1]:
             return True
-        if version == left[1] + 1:
+        if version == left[1] + added:
             return False
         self.suspects.add(index)
         return True if index in self._zeroed else None
 
 
-def _stamp(gradient: torch.Tensor | None) -> Stamp:
+def stamp_of(gradient: torch.Tensor | None) -> Stamp:
+    """What tells ``gradient`` (its local shard) from what it was."""
     # The counter that autograd itself goes by when it checks what it saved.
     return None if gradient is None else (id(gradient), gradient._version)  # noqa: SLF001

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import torch
-
 # A gradient as the last backward pass left it: its passes (None where not known), its identity and its version.
 # A plain tuple, since one is made in every backward.
 Heard = tuple[int | None, int, int]
@@ -23,15 +21,16 @@ class Passes:
         # Index -> what was heard of it, in the order in which they were heard first.
         self.heard: dict[int, Heard] = {}
 
-    def hear(self, index: int, gradient: torch.Tensor | None) -> int | None:
-        """A backward pass has just added to ``gradient`` (its local shard). The answer is its count."""
-        if gradient is None:
-            identity, version = 0, -1
-        else:
-            # The counter that autograd itself goes by when it checks what it saved.
-            identity, version = id(gradient), gradient._version  # noqa: SLF001
+    def hear(self, index: int, identity: int, version: int, *, graph: bool, added: int = 1) -> int | None:
+        """Backward passes have just added to a gradient (its local shard). The answer is its count.
+
+        Args:
+            identity, version: of the gradient as it stands.
+            graph: whether they may have made a graph (``create_graph``): there a sum is another tensor as well.
+            added: how many they were.
+        """
         last = self.heard.get(index)
-        passes = 1 if last is None else _count(last, identity, version)
+        passes = _first(added) if last is None else _count(last, identity, version, graph=graph, added=added)
         self.heard[index] = (passes, identity, version)
         return passes
 
@@ -45,10 +44,14 @@ class Passes:
         return counts.pop() if len(counts) == 1 else None
 
 
-def _count(last: Heard, identity: int, version: int) -> int | None:
+def _first(added: int) -> int | None:
+    # Of several it is not known whether all are still in it.
+    return 1 if added == 1 else None
+
+
+def _count(last: Heard, identity: int, version: int, *, graph: bool, added: int) -> int | None:
     passes, last_identity, last_version = last
-    if identity == last_identity and version == last_version + 1:
-        return None if passes is None else passes + 1
-    # With create_graph a sum is another tensor as well.
+    if identity == last_identity and version == last_version + added:
+        return None if passes is None else passes + added
     anew = identity != last_identity or version <= last_version
-    return 1 if anew and not torch.is_grad_enabled() else None
+    return _first(added) if anew and not graph else None

@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from scalescope.taps.backward.ends import Ends
 from scalescope.taps.backward.formats import Formats
-from scalescope.taps.backward.freshness import Freshness
+from scalescope.taps.backward.freshness import Freshness, Stamp, stamp_of
 from scalescope.taps.backward.gradients import local
 from scalescope.taps.backward.order import BackwardOrder, is_eager
 from scalescope.taps.backward.passes import Passes
@@ -214,12 +214,25 @@ class BackwardWatch:
         # A tensor takes long to say what it has not.
         if gradient is not None and type(gradient) is not torch.Tensor:
             gradient = local(gradient)
-        count = self._passes.hear(index, gradient)
-        self._freshness.hear(index, *self._passes.heard[index])
+        # In a backward that makes no graph gradients are off.
+        count = self._add(index, stamp_of(gradient), graph=torch.is_grad_enabled())
         if first:
             self._counted(owner, count)
         if self._whole or index not in self._learnt:
             self._learn(index, tensor, task, gradient if count == 1 else None)
+
+    def find(self, number: int, stamp: Stamp, *, graph: bool, added: int = 1) -> None:
+        """So many backward passes of an optimizer, which no hook heard, were found in its first gradient."""
+        self.heard(NO_TASK, number)
+        self._gradients[number] = self._gradients.get(number, 0) + added
+        count = self._add(self._sentinels[number][0], stamp, graph=graph, added=added)
+        self._counted(number, count)
+
+    def _add(self, index: int, stamp: Stamp, *, graph: bool, added: int = 1) -> int | None:
+        identity, version = stamp or (0, -1)
+        count = self._passes.hear(index, identity, version, graph=graph, added=added)
+        self._freshness.hear(index, count, identity, version, graph=graph, added=added)
+        return count
 
     def _learn(self, index: int, tensor: torch.Tensor, task: int, gradient: torch.Tensor | None) -> None:
         """``gradient``: that of a single micro-batch."""
@@ -238,9 +251,9 @@ class BackwardWatch:
             self._sentinels[number] = tuple(dict.fromkeys((first, last)))
             self._kept.update(self._sentinels[number])
             # In the middle of a backward one end may be through and the other not.
-            apart = first != last and self._closed_in == NO_TASK
-            if apart and self._passes.count(owned) is not None:
-                self._kept.discard(last)
+            if self._closed_in == NO_TASK and self._passes.count(owned) is not None:
+                if first != last:
+                    self._kept.discard(last)
                 self._ends[number] = Ends(self._parameters.tensors[first], self._parameters.tensors[last])
 
     def _settle(self, heard: Sequence[int]) -> None:

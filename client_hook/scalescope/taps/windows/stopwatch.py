@@ -5,7 +5,8 @@ is timed where modules are heard. A backward begins where the loss was scaled, e
 when autograd says so. The optimizers' time is that of their steps, with a scaler of its ``step``: unscaling inside
 it included. What was not timed of every backward pass of an update is not told.
 
-One update in four is timed: to hear of the end of a backward takes as long as much of what the hook does else.
+Updates that are sampled are timed, and no others: to hear of the end of a backward takes as long as much of what the
+hook does else.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from torch.autograd import Variable
 from scalescope.readback import Value
 from scalescope.taps.edge import Edge
 
-_EVERY = 4
-
 
 class Stopwatch:
     """Adds up the parts of one update. Methods are named after the moment they are called at.
@@ -29,7 +28,6 @@ class Stopwatch:
     def __init__(self, edge: Edge) -> None:
         self.enabled = self.running = False
         self._edge = edge
-        self._updates = 0
         self._task: int | None = None
         self._begin()
 
@@ -61,13 +59,12 @@ class Stopwatch:
     def step_ended(self) -> None:
         self._step += self._now() - self._step_from
 
-    def close(self, values: dict[str, Value]) -> None:
-        """Enter what was timed into the columns of an update, and begin the next."""
+    def close(self, values: dict[str, Value], *, goes_on: bool) -> None:
+        """Enter what was timed into the columns of an update, and begin the next, which is timed if it ``goes_on``."""
         if self.running:
             self._enter(values)
             self._begin()
-        self._updates += 1
-        self.running = self.enabled and not self._updates % _EVERY
+        self.running = self.enabled and goes_on
 
     def _begin(self) -> None:
         self._forward = self._backward = self._step = 0
