@@ -11,18 +11,16 @@ from __future__ import annotations
 import argparse
 import bisect
 import json
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
+from benchmarks.serving import serving
 from tests.browser.chromium import FLAGS, find
 
 OBSERVE = """
@@ -52,18 +50,6 @@ def train(url: str, steps: int) -> None:
 
     run(SCENARIOS["thrash"], steps=steps, url=url, report=report)
     print(json.dumps(ends), flush=True)
-
-
-@contextmanager
-def serving(folder: str) -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    command = [sys.executable, "-m", "scalescope.cli", "serve", "--port", str(port), "--database", f"{folder}/b.db"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        server.stdout.readline()  # It prints its address once it listens.
-        yield f"http://127.0.0.1:{port}"
-        server.terminate()
 
 
 def latencies(page: Page, trainer: subprocess.Popen[str], steps: int) -> list[float]:
