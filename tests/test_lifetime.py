@@ -182,7 +182,7 @@ def test_a_training_of_which_nothing_is_left_is_delivered_without_a_wait(
 ) -> None:
     recorder, edge = Recorder(), Edge()
     link = Link(hello(), read_settings({"SCALESCOPE_SPOOL": str(tmp_path)}, url=server.url), recorder)
-    lifetime = Lifetime("a-run", [Course().optimizer], edge, recorder, link)
+    lifetime = Lifetime([Course().optimizer], edge, recorder, link)
     link.start()
     recorder.put(Update(0, 0.0))
     began = time.monotonic()

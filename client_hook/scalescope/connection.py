@@ -99,6 +99,7 @@ class Connection:
         on_change: Callable[[], None],
     ) -> None:
         self.sent = 0
+        self.sent_bytes = 0
         self.acknowledgements = 0
         self.open = False
         self._session = TrainerSession(hello)
@@ -123,7 +124,7 @@ class Connection:
         # A server that accepts and never answers must not hold us.
         async with asyncio.timeout(OPEN_TIMEOUT_S):
             with suppress(ConnectionClosed):  # one that refuses before we speak has left its reason to read
-                await socket.send(self._session.open())
+                await self._put(socket, self._session.open())
             answer = await socket.recv(decode=False)
         self._take(answer)
         self.open = True
@@ -143,15 +144,19 @@ class Connection:
             while True:
                 self._news.clear()
                 for data in self._session.sendable(self._backlog.waiting(self._session.cursor)):
-                    await socket.send(data)
+                    await self._put(socket, data)
                     self.sent += 1
                 await self._news.wait()
 
     async def _beat(self, socket: ClientConnection) -> None:
         with suppress(ConnectionClosed):
             while self._heartbeat:
-                await socket.send(encode(self._heartbeat()))
+                await self._put(socket, encode(self._heartbeat()))
                 await asyncio.sleep(HEARTBEAT_S)
+
+    async def _put(self, socket: ClientConnection, data: bytes) -> None:
+        await socket.send(data)
+        self.sent_bytes += len(data)
 
     def _take(self, data: bytes) -> None:
         self._backlog.acknowledge(self._session.receive(data))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from scalescope.agreement import Agreement
 from scalescope.collector import Collector, Source
 from scalescope.connection import TROUBLE, Connection, Peer, final_refusal
 from scalescope.notices import Notices
@@ -39,7 +40,10 @@ _MAX_DETAIL = 16_384
 
 @dataclass(frozen=True, slots=True)
 class LinkStats:
-    """Counts of records. ``sent`` counts repetitions; ``spilled`` are those of ``pending`` that are in the file."""
+    """Counts of records. ``sent`` counts repetitions; ``spilled`` are those of ``pending`` that are in the file.
+
+    ``sent_bytes`` are those of all messages; ``thread_cpu_s`` is the CPU time of the link's thread so far, in seconds.
+    """
 
     sent: int
     acknowledged: int
@@ -47,6 +51,8 @@ class LinkStats:
     dropped: int
     spilled: int
     connected: bool
+    sent_bytes: int
+    thread_cpu_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,10 @@ class Farewell:
 
 
 class Courier:
-    """One segment's delivery. While it sleeps, it looks for news soon only if ``news`` is set."""
+    """One segment's delivery. While it sleeps, it looks for news soon only if ``news`` is set.
+
+    With an ``agreement`` the ``hello`` is only proposed, and nobody is spoken to before it is agreed upon.
+    """
 
     def __init__(
         self,
@@ -67,22 +76,26 @@ class Courier:
         settings: Settings,
         source: Source,
         *,
+        agreement: Agreement | None = None,
         outbox: Outbox | None = None,
         clock: Callable[[], float] = time.time,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.news = asyncio.Event()
         self._asleep = False
+        self._agreement = agreement
         self._hello = hello
+        self._agreed = agreement is None or hello.rank == 0
         self._peer = Peer(settings.url, settings.token)
         self._source = source
         self._clock = clock
         self._jitter = jitter
-        self._outbox = outbox or Outbox(hello, settings.url, settings.spool)
+        self._outbox = outbox or Outbox(hello if self._agreed else None, settings.url, settings.spool)
         self._notices = Notices(settings.url)
         self._collector = Collector(source, self._outbox, self._notices, clock)
         self._connection: Connection | None = None
-        self._sent_before = 0
+        self._sent_before = self._bytes_before = 0
+        self._cpu_s: float | None = None
         self._seen = False
         self._farewell: Farewell | None = None
         self._said_goodbye = False
@@ -90,6 +103,11 @@ class Courier:
         self._over = False
         self._finishing = asyncio.Event()
         self._settled = asyncio.Event()
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, from any thread; "" as long as this rank does not know it."""
+        return self._hello.run if self._agreed or self._hello.resumed else ""
 
     def rouse(self) -> bool:
         """Whether ``news`` is to be set for it to look: once a sleep. From any thread, in less than a microsecond."""
@@ -110,13 +128,17 @@ class Courier:
     def finish(self, farewell: Farewell) -> None:
         """Ask :meth:`run` to end. In the loop's thread only."""
         self._farewell = farewell
+        if self._agreement is not None:
+            self._agreement.hasten()
         self._finishing.set()
 
     def settle(self) -> bool:
         """After :meth:`run`: put what is left on disk. True when nothing was left."""
         self._asleep = False
+        self._note_cpu()
         left = self._outbox.pending
         if left:
+            self._outbox.belongs_to(self._hello)
             self._outbox.spill()
             self._notices.left(left, self._outbox)
         self._outbox.close()
@@ -135,6 +157,8 @@ class Courier:
             dropped=self._outbox.dropped.total() + self._source.dropped,
             spilled=self._outbox.spilled,
             connected=connection is not None and connection.open,
+            sent_bytes=self._bytes_before + (connection.sent_bytes if connection else 0),
+            thread_cpu_s=self._cpu_s,
         )
 
     async def _collect_news(self) -> None:
@@ -146,6 +170,7 @@ class Courier:
             self._asleep = asleep = loop.time() - busy_at > QUIET_S
             if self._collector.collect():
                 busy_at = loop.time()
+            self._note_cpu()
             if not asleep:
                 await asyncio.sleep(AWAY_COALESCE_S if self._notices.in_trouble else COALESCE_S)
                 continue
@@ -154,6 +179,10 @@ class Courier:
                     await self.news.wait()
 
     async def _keep_talking(self) -> None:
+        if self._agreement is not None:
+            self._hello = await self._agreement.greeting(self._hello)
+            self._outbox.belongs_to(self._hello)
+            self._agreed = True
         failures = 0
         while True:
             sendable = self._collector.sendable
@@ -182,6 +211,7 @@ class Courier:
         except* TROUBLE as group:
             trouble = group.exceptions[0]
         self._sent_before += connection.sent
+        self._bytes_before += connection.sent_bytes
         self._connection = None
         return trouble
 
@@ -226,8 +256,20 @@ class Courier:
             self._settled.set()
 
     def _heartbeat(self) -> Heartbeat:
+        self._note_cpu()
         step, progress_at = self._source.progress()
         stats = self.stats()
         return Heartbeat(
-            at=self._clock(), step=step, progress_at=progress_at, pending=stats.pending, dropped=stats.dropped
+            at=self._clock(),
+            step=step,
+            progress_at=progress_at,
+            pending=stats.pending,
+            dropped=stats.dropped,
+            sent_bytes=stats.sent_bytes,
+            thread_cpu_s=stats.thread_cpu_s,
         )
+
+    def _note_cpu(self) -> None:
+        # Not every system tells it, and none tells it to another thread.
+        if hasattr(time, "thread_time"):
+            self._cpu_s = time.thread_time()

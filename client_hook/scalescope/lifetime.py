@@ -22,10 +22,7 @@ from scalescope.taps.process import FINISHED, Ending, ProcessTap
 class Lifetime:
     """One recording, from here until :meth:`end`; ``edge`` is where its taps run."""
 
-    def __init__(
-        self, run_id: str, optimizers: Sequence[torch.optim.Optimizer], edge: Edge, recorder: Recorder, link: Link
-    ) -> None:
-        self.run_id = run_id
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], edge: Edge, recorder: Recorder, link: Link) -> None:
         self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
         self._edge = weakref.ref(edge)
         self._recorder = recorder
@@ -36,6 +33,10 @@ class Lifetime:
         self._left.atexit = False
         _heed_forks()
         _LIVING.add(self)
+
+    @property
+    def run_id(self) -> str:
+        return self._link.run_id
 
     def records(self, optimizers: Collection[torch.optim.Optimizer]) -> bool:
         """Whether any of ``optimizers`` is recorded here."""

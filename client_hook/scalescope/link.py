@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from scalescope.agreement import Agreement
 from scalescope.collector import Source
 from scalescope.courier import Courier, Farewell, LinkStats
 from scalescope.outbox import Outbox
@@ -34,7 +35,8 @@ logger = logging.getLogger("scalescope")
 class Link:
     """Sends what ``source`` gives to the server of ``settings``, exactly once, until closed.
 
-    Records wait in ``outbox``, by default one that spills to the folder of ``settings``.
+    Records wait in ``outbox``, by default one that spills to the folder of ``settings``. With an ``agreement`` they do
+    until it is known to which run they belong.
     """
 
     def __init__(
@@ -43,10 +45,11 @@ class Link:
         settings: Settings,
         source: Source,
         *,
+        agreement: Agreement | None = None,
         outbox: Outbox | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._courier = Courier(hello, settings, source, outbox=outbox, clock=clock)
+        self._courier = Courier(hello, settings, source, agreement=agreement, outbox=outbox, clock=clock)
         self._thread = threading.Thread(target=self._run, name="scalescope-link", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = os.getpid()
@@ -87,6 +90,11 @@ class Link:
     def release(self) -> None:
         """In a forked child: close what was inherited, so that the parent's file is free when the parent ends."""
         self._courier.release()
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, from any thread; "" as long as this rank does not know it."""
+        return self._courier.run_id
 
     def stats(self) -> LinkStats:
         """Where delivery stands. From any thread."""

@@ -31,12 +31,12 @@ _LAST_TO_DROP = frozenset({"layout", "bye", "dropped"})
 class Outbox:
     """The unacknowledged records of one (server, run, segment, rank). Used by one thread only.
 
-    ``dropped`` counts by kind; ``memory`` is in bytes.
+    ``dropped`` counts by kind; ``memory`` is in bytes. Before the greeting is known (None) nothing goes to the disk.
     """
 
     def __init__(
         self,
-        hello: Hello,
+        hello: Hello | None,
         url: str,
         folder: Path,
         *,
@@ -46,7 +46,8 @@ class Outbox:
         self.dropped: Counter[str] = Counter()
         self.acknowledged = 0
         self.memory = 0
-        self._header = Header(url, hello)
+        self._url = url
+        self._hello = hello
         self._folder = folder
         self._memory_bytes = memory_bytes
         self._disk_bytes = disk_bytes
@@ -55,6 +56,10 @@ class Outbox:
         self._order: tuple[deque[int], ...] = (deque(), deque(), deque())
         self._file: SpoolFile | None = None
         self._told = False
+
+    def belongs_to(self, hello: Hello) -> None:
+        """The greeting of these records is known now."""
+        self._hello = hello
 
     @property
     def pending(self) -> int:
@@ -127,13 +132,13 @@ class Outbox:
         return self._file.size if self._file else 0
 
     def _spill_oldest(self) -> bool:
-        if not self._frames:
+        if not self._frames or self._hello is None:
             return False
         frame, _ = next(iter(self._frames.values()))
         if self._on_disk + len(frame.data) > self._disk_bytes:
             return False
         try:
-            self._file = self._file or SpoolFile.create(self._folder, self._header)
+            self._file = self._file or SpoolFile.create(self._folder, Header(self._url, self._hello))
             self._file.append(frame)
         except OSError as error:
             self._tell(error)

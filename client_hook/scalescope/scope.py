@@ -10,6 +10,7 @@ from typing import Self
 
 import torch
 
+from scalescope.agreement import Agreement
 from scalescope.lifetime import Lifetime
 from scalescope.link import Link
 from scalescope.recorder import Recorder
@@ -34,6 +35,8 @@ class Stats:
         dropped: records given up because memory and disk were full, or because they could not be told.
         errors: failures inside the taps; training went on each time.
         refused: logged values that were no number.
+        sent_bytes: bytes of all messages to the server, repetitions included.
+        thread_cpu_s: CPU time of the thread that sends them, in seconds; None where the system does not tell.
         unsampled, sampled: what the hook took of the training thread at updates whose gradients were not, or
             were, measured.
     """
@@ -43,6 +46,8 @@ class Stats:
     dropped: int = 0
     errors: int = 0
     refused: int = 0
+    sent_bytes: int = 0
+    thread_cpu_s: float | None = None
     unsampled: Cost = _NO_COST
     sampled: Cost = _NO_COST
 
@@ -50,8 +55,15 @@ class Stats:
 class Scope:
     """What ``watch`` returns. This class itself is the scope that is off: it watches and sends nothing."""
 
-    run_id: str = ""
-    url: str = ""
+    @property
+    def run_id(self) -> str:
+        """The run that is recorded. Of several ranks only rank 0 knows it from the start, the others "" until told."""
+        return ""
+
+    @property
+    def url(self) -> str:
+        """Where it is shown; "" as long as ``run_id`` is."""
+        return ""
 
     @property
     def stats(self) -> Stats:
@@ -103,20 +115,29 @@ class Scope:
 class LiveScope(Scope):
     """A scope that watches one training."""
 
-    def __init__(self, training: Training, hello: Hello, settings: Settings) -> None:
-        self.run_id = hello.run
-        self.url = f"{settings.url}/runs/{hello.run}"
+    def __init__(
+        self, training: Training, hello: Hello, settings: Settings, agreement: Agreement | None = None
+    ) -> None:
+        self._server = settings.url
         # Not the exception itself, which holds all frames that it passed.
         self._handled_before = id(sys.exc_info()[1])
         self._refused = 0
         self._edge = Edge()
         recorder = Recorder()
-        self._link = Link(hello, settings, recorder)
+        self._link = Link(hello, settings, recorder, agreement=agreement)
         self._tap = self._edge.call(TrainingTap, training, recorder, self._edge, every=hello.every, clock=time.time)
         self._edge.tap = self._tap
-        self._lifetime = Lifetime(hello.run, training.optimizers, self._edge, recorder, self._link)
+        self._lifetime = Lifetime(training.optimizers, self._edge, recorder, self._link)
         recorder.on_news = self._link.wake
         self._link.start()
+
+    @property
+    def run_id(self) -> str:
+        return self._link.run_id
+
+    @property
+    def url(self) -> str:
+        return f"{self._server}/runs/{self.run_id}" if self.run_id else ""
 
     @property
     def stats(self) -> Stats:
@@ -127,6 +148,8 @@ class LiveScope(Scope):
             dropped=link.dropped,
             errors=self._edge.errors,
             refused=self._tap.refused if self._tap else self._refused,
+            sent_bytes=link.sent_bytes,
+            thread_cpu_s=link.thread_cpu_s,
             unsampled=self._edge.cost(sampled=False),
             sampled=self._edge.cost(sampled=True),
         )

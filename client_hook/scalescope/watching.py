@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from collections.abc import Sequence
@@ -10,15 +11,20 @@ import torch
 from torch import nn
 from torch.amp import GradScaler
 
+from scalescope.agreement import Agreement
 from scalescope.greeting import Labels, hello_of, labels_of
 from scalescope.lifetime import living
 from scalescope.scope import LiveScope, Scope
 from scalescope.settings import Settings, read_settings
 from scalescope.taps.edge import Edge
 from scalescope.taps.process import FINISHED
+from scalescope.taps.ranks.store import shared_store
 from scalescope.taps.training import Training, training_of
 
 logger = logging.getLogger("scalescope")
+
+# Which watch() this is among ranks, in this process.
+_NUMBERS = itertools.count(1)
 
 
 def watch(
@@ -80,4 +86,6 @@ def _begin(training: Training, settings: Settings, labels: Labels, scheduler: ob
         if earlier.records(training.optimizers):
             logger.warning("scalescope: run %s is closed: its optimizer is being watched anew", earlier.run_id)
             earlier.end(FINISHED)
-    return LiveScope(training, hello_of(training, settings, labels, scheduler), settings)
+    hello = hello_of(training, settings, labels, scheduler)
+    agreement = Agreement(next(_NUMBERS), shared_store) if hello.world_size > 1 else None
+    return LiveScope(training, hello, settings, agreement)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import platform
 import socket
 from collections.abc import Collection, Mapping, Sequence
@@ -106,10 +107,18 @@ def is_among_ranks() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
-def world() -> tuple[int, int]:
-    """The rank of this process and the number of ranks; (0, 1) outside distributed training."""
+def world(environ: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    """The rank of this process and the number of ranks; (0, 1) outside distributed training.
+
+    Before the process group is initialized it is what a launcher, such as torchrun, has put into ``environ`` for it.
+    """
     if is_among_ranks():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    told = [environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
+    # With an address the two are meant for torch; without one they may be any scheduler's.
+    if environ.get("MASTER_ADDR") and all(number.isdecimal() for number in told):
+        rank, size = map(int, told)
+        return (rank, size) if rank < size else (0, 1)
     return 0, 1
 
 

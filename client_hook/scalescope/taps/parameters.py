@@ -6,6 +6,7 @@ segments, and the same layer must carry the same name with and without them.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterator, Sequence
 
@@ -14,6 +15,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from scalescope.taps.naming import plain, prefixes, unwrapped
+from scalescope.taps.ranks.shares import Shares
 from scalescope.wire import Layout, Module, Order, Parameter
 
 # The wire carries no more; a model of this many tensors is watched in part.
@@ -35,6 +37,7 @@ class Parameters:
         self._places: dict[int, int] = {}
         self._modules: dict[str, int] = {}
         self.tensors: list[torch.Tensor] = []
+        self.shares = Shares(self.models())
         # Those that are listened to, in forward order; others enter them.
         self.modules: list[Module] = []
         for name, tensor in self._named():
@@ -106,6 +109,10 @@ class Parameters:
             entry.name, entry.module, entry.shape, entry.dtype, entry.numel, compute_format
         )
 
+    def settle_shares(self) -> None:
+        """Gradients are about to be measured: see to it that those which another rank reports are known."""
+        self.shares.settle(self.tensors, self.models())
+
     def layout(self, order: Order, backward: Sequence[int]) -> Layout:
         """The record of what is known now."""
         return Layout(
@@ -114,6 +121,7 @@ class Parameters:
             order=order,
             backward=list(backward),
             modules=list(self.modules),
+            parts=list(self.shares.parts),
         )
 
     def _named(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -134,7 +142,8 @@ class Parameters:
         self._modules.setdefault(module, len(self._entries))
         self._places[id(tensor)] = len(self._entries)
         self.tensors.append(tensor)
-        self._entries.append(Parameter(shown, module, list(tensor.shape), dtype, tensor.numel(), own))
+        shape = self.shares.enter(tensor)
+        self._entries.append(Parameter(shown, module, list(shape), dtype, math.prod(shape), own))
 
 
 def _is_compiled(model: nn.Module) -> bool:

@@ -15,18 +15,22 @@ from scalescope.updates import Measured
 def measure_gradients(
     optimizer: torch.optim.Optimizer, parameters: Parameters, *, factor: float, known: Collection[int]
 ) -> list[Measured]:
-    """Measure every gradient of ``optimizer`` whose parameter is watched, one measurement for each device.
+    """Measure what this rank reports of the gradients of ``optimizer``, one measurement for each device.
 
     Args:
         factor: what the gradients are multiplied by: the loss scale once they have been divided by it, else 1.
         known: indexes that this update has measured already, through another optimizer.
     """
     found: dict[torch.device, dict[int, torch.Tensor]] = {}
+    shares = parameters.shares
+    parameters.settle_shares()
     for parameter, gradient in _gradients(optimizer):
         index = parameters.index(parameter)
         if index is not None and index not in known:
-            shard = local(gradient)
-            found.setdefault(shard.device, {})[index] = shard
+            shares.heed(index, gradient)
+            if shares.reports(index):
+                shard = local(gradient)
+                found.setdefault(shard.device, {})[index] = shard
     return [
         Measured(tuple(gradients), measure(list(gradients.values()), factor=factor)) for gradients in found.values()
     ]

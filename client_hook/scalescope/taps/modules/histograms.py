@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -89,7 +89,9 @@ class WeightHistograms:
 
     def closing(self, update: Update) -> None:
         if update.measured:
-            found = _by_device(self._parameters.tensors)
+            reports = self._parameters.shares.reports
+            held = enumerate(self._parameters.tensors)
+            found = _by_device({index: tensor for index, tensor in held if reports(index)})
             # Nothing listens for weights: they are told for the reason that the update itself has.
             update.extras = [*update.extras, HistogramSample("weight", found, dense=True)]
 
@@ -97,9 +99,9 @@ class WeightHistograms:
         """Nothing hangs anywhere."""
 
 
-def _by_device(tensors: Sequence[torch.Tensor]) -> list[Measured]:
+def _by_device(tensors: Mapping[int, torch.Tensor]) -> list[Measured]:
     found: dict[torch.device, dict[int, torch.Tensor]] = {}
-    for index, tensor in enumerate(tensors):
+    for index, tensor in tensors.items():
         shard = local(tensor.detach())
         found.setdefault(shard.device, {})[index] = shard
     return [Measured(tuple(shards), measure(list(shards.values()))) for shards in found.values()]

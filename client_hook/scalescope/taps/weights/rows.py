@@ -61,17 +61,18 @@ class Batch(NamedTuple):
 def batches_of(
     optimizer: torch.optim.Optimizer, parameters: Parameters, known: Collection[int], *, closure: bool, most: int = MOST
 ) -> list[Batch]:
-    """A batch for each device. Parameters without an index, or whose index is ``known`` already, are left out.
+    """A batch for each device, of what this rank reports. Those without an index, or with one in ``known``, are not in.
 
     Args:
         closure: whether the step makes its own gradients, so that there need be none yet.
         most: elements looked at together, about.
     """
     found: dict[int, tuple[torch.Tensor, Mapping[str, Any]]] = {}
+    reports = parameters.shares.reports
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             index = parameters.index(parameter)
-            if index is not None and index not in known and _is_stepped(parameter, closure):
+            if index is not None and index not in known and reports(index) and _is_stepped(parameter, closure):
                 found[index] = parameter, group
     chosen = looks([local(parameter) for parameter, _ in found.values()], most=most)
     alike: dict[torch.device, dict[Hashable, list[Row]]] = {}

@@ -1,0 +1,83 @@
+"""What this rank reports of each watched parameter, by its index."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from scalescope.taps.facts import world
+from scalescope.taps.ranks.sharded import is_distributed, part_of
+from scalescope.taps.ranks.wrappers import Held, held_by_wrappers
+from scalescope.wire import Part
+
+# How often wrappers are looked for while a plain parameter has none: at the start, and, since a model may be wrapped
+# after it is watched, when gradients are measured at first. Each time takes a look at every object there is.
+_LOOKS = 3
+
+logger = logging.getLogger("scalescope")
+
+
+class Shares:
+    """The ``parts`` of a scope, one for each parameter; none where it is the only rank."""
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        self.parts: list[Part] = []
+        self._among_ranks = world()[1] > 1
+        self._told_late = False
+        self._looks = _LOOKS
+        self._held: dict[int, Held] = {}
+        self._heeded: set[int] = set()
+        self._find_wrappers(models)
+
+    def enter(self, tensor: torch.Tensor) -> tuple[int, ...]:
+        """Take the next parameter. The answer is its shape, over all ranks."""
+        held = self._held_of(tensor)
+        if self._among_ranks:
+            self.parts.append(held.part)
+        return held.shape
+
+    def settle(self, tensors: Sequence[torch.Tensor], models: Sequence[nn.Module]) -> None:
+        """Gradients are about to be measured. ``tensors``: all that were entered."""
+        if not self._among_ranks:
+            self._tell_if_late()
+        elif self._looks and any(part.placement == "local" for part in self.parts):
+            self._find_wrappers(models)
+            for index, tensor in enumerate(tensors):
+                if self.parts[index].placement == "local":
+                    self.parts[index] = self._held_of(tensor).part
+
+    def heed(self, index: int, gradient: torch.Tensor) -> None:
+        """A gradient is about to be measured, which may be laid out otherwise than its parameter, but always alike."""
+        if self._among_ranks and index not in self._heeded and is_distributed(gradient):
+            self._heeded.add(index)
+            self.parts[index] = part_of(gradient)
+
+    def reports(self, index: int) -> bool:
+        """Whether this rank reports anything of a parameter. One that leads does so of an empty shard too."""
+        if not self._among_ranks:
+            return True
+        part = self.parts[index]
+        return part.elements > 0 or part.leads
+
+    def _held_of(self, tensor: torch.Tensor) -> Held:
+        shape = tuple(tensor.shape)
+        if is_distributed(tensor):
+            return Held(shape, part_of(tensor))
+        return self._held.get(id(tensor), Held(shape, Part("local", math.prod(shape), leads=True)))
+
+    def _find_wrappers(self, models: Sequence[nn.Module]) -> None:
+        if self._among_ranks:
+            self._looks -= 1
+            self._held = held_by_wrappers(models)
+
+    def _tell_if_late(self) -> None:
+        if not self._told_late and world()[1] > 1:
+            self._told_late = True
+            logger.warning(
+                "scalescope: torch.distributed was initialized after watch(): each rank is recorded as a run of its "
+                "own; call watch() after init_process_group()"
+            )
