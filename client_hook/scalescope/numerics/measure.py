@@ -17,11 +17,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scalescope.numerics import measure_cpu
+from scalescope.numerics.accelerated import Accelerated
 from scalescope.numerics.exponents import Histograms
 from scalescope.numerics.fields import FIELDS, fields_into
+from scalescope.numerics.measure_cpu import prepared
+from scalescope.numerics.paths import Path
 from scalescope.numerics.transfer import Arrival, to_host
 
+_CPU = Accelerated()
+# What is measured as it lies; anything else is made fp32 first.
+_NATIVE = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 # Elements counted at once on a device: bounds the int64 bins that scatter_add wants (32 MB).
 _CHUNK = 1 << 22
 
@@ -63,24 +68,30 @@ def measure(tensors: Sequence[torch.Tensor], *, factor: float = 1.0) -> Measurem
     hidden = [_elements(tensor) - found.numel() for tensor, found in zip(tensors, values, strict=True)]
     device = next((found.device for found in values if found.device.type != "cpu"), None)
     if device is None:
-        raw = measure_cpu.measure(values, factor)
+        raw = _CPU.measure(values, factor)
         table = _table(raw.fields, raw.inf, np.asarray(hidden, np.int64), raw.amax, raw.squares)
         return Measurement(lambda: table)
     return _on_device(values, np.asarray(hidden, np.int64), device, factor)
 
 
+def path_of(device: torch.device) -> Path:
+    """How tensors on ``device`` are measured now: ``numba`` or ``torch`` on the CPU, elsewhere ``torch-device``."""
+    return _CPU.path("torch") if device.type == "cpu" else Path("torch-device", "")
+
+
 def _dense_values(tensor: torch.Tensor) -> torch.Tensor:
-    """The stored values as a flat tensor of fp32, bf16 or float64."""
+    """The stored values as a flat tensor of fp32, bf16, fp16 or float64."""
     found = tensor.detach()
     if found.layout is torch.sparse_coo:
         found = found.coalesce().values()
     elif found.layout is not torch.strided:
         found = found.values()
     if found.is_complex():
-        found = torch.view_as_real(found)
-    if found.dtype not in (torch.float32, torch.bfloat16, torch.float64):
+        found = torch.view_as_real(found.resolve_conj())
+    if found.dtype not in _NATIVE:
         found = found.float()
-    return found.reshape(-1)
+    # Lazily negated bits are not those of the values.
+    return (found.resolve_neg() if found.is_neg() else found).reshape(-1)
 
 
 def _elements(tensor: torch.Tensor) -> int:
@@ -101,7 +112,7 @@ def _on_device(
     one = torch.ones((), dtype=torch.int64, device=device)
     for row, found in enumerate(values):
         for chunk in found.split(longest) if found.numel() else ():
-            part = chunk if factor == 1.0 else chunk.mul(factor)
+            part = prepared(chunk, factor)
             bins = fields_into(part, wide, narrow).long() + row * FIELDS
             fields.scatter_add_(0, bins, one.expand(bins.shape))
             magnitude = part.abs()
