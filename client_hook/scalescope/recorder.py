@@ -31,6 +31,8 @@ class Recorder:
 
     def __init__(self, *, max_updates: int = MAX_UPDATES, max_sample_bytes: int = MAX_SAMPLE_BYTES) -> None:
         self.on_news: Callable[[], None] | None = None
+        # Asked by the link's thread: the last update that nothing is added to any more, if it is known elsewhere.
+        self.overtaken: Callable[[], int] | None = None
         self._max_updates = max_updates
         self._max_sample_bytes = max_sample_bytes
         self._lock = threading.Lock()
@@ -75,6 +77,7 @@ class Recorder:
             if self._sample_bytes > self._max_sample_bytes or len(self._waiting) > self._max_updates:
                 self._make_room()
         self._progress = (update.step, update.at)
+        self._finished = max(self._finished, update.step - 1)
         if sampled:
             self._tell()
 
@@ -94,7 +97,8 @@ class Recorder:
         records: list[Record] = []
         while (taken := self._next()) is not None:
             records += self._teller.tell(*taken)
-        return records + self._teller.rows(self._finished)
+        finished = self._finished if self.overtaken is None else max(self._finished, self.overtaken())
+        return records + self._teller.rows(finished)
 
     def _tell(self) -> None:
         if self.on_news is not None:

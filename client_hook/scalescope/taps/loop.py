@@ -6,6 +6,7 @@ before it the one that closed last.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter_ns, time
 from typing import Protocol
@@ -13,6 +14,8 @@ from typing import Protocol
 import torch
 
 from scalescope.readback import Value, read_later
+from scalescope.taps.backward.ends import Ends
+from scalescope.taps.backward.freshness import Stamp
 from scalescope.taps.backward.gradients import has_gradient
 from scalescope.taps.backward.watch import NO_TASK, BackwardWatch, graph_task
 from scalescope.taps.edge import Edge, logger
@@ -24,17 +27,27 @@ from scalescope.taps.windows import scheduler as schedulers
 from scalescope.taps.windows.clip import ClipCall
 from scalescope.taps.windows.schedule import Schedules
 from scalescope.taps.windows.stopwatch import Stopwatch
-from scalescope.taps.windows.windows import Windows
+from scalescope.taps.windows.windows import UpdateFacts, Windows
 from scalescope.updates import Known, OptimizerVerdict, ScaleSet, Update
 
 
 class Recording(Protocol):
     """What takes the closed updates: the recorder."""
 
+    # Says which update is the last that nothing is added to any more, where nobody finishes it. From any thread.
+    overtaken: Callable[[], int] | None
+
     def put_known(self, record: Known) -> None: ...
     def put_scale_set(self, change: ScaleSet) -> None: ...
     def put(self, update: Update) -> None: ...
     def finish(self, step: int) -> None: ...
+
+
+class Shorthand(Protocol):
+    """Who notes the update under way down, and mostly leaves nothing else to do."""
+
+    def clipped(self, gradients: Sequence[torch.Tensor], call: ClipCall) -> bool:
+        """Gradients are clipped. Whether that is all there is to it."""
 
 
 class Watcher(Protocol):
@@ -85,6 +98,7 @@ class Loop:
         self._advised = False
         self.watchers: list[Watcher] = []
         self._attended = True
+        self.shorthand: Shorthand | None = None
 
     @property
     def step(self) -> int:
@@ -132,7 +146,9 @@ class Loop:
 
     def clipping(self, gradients: Sequence[torch.Tensor], call: ClipCall) -> None:
         """Gradients of whomever are about to be clipped, or looked at for their norm."""
-        numbers = self._owners(gradients)
+        if self.shorthand is not None and self.shorthand.clipped(gradients, call):
+            return
+        numbers = self.owners(gradients)
         if not numbers:
             return
         self.windows.raises = self.windows.raises or call.raises
@@ -157,9 +173,45 @@ class Loop:
         number = self.numbers.get(id(optimizer))
         if number is not None:
             self._consumed.add(number)
-        if number == 0 and "learning_rate" not in self._open.values:
-            self._note_rate(self._open.values)
+        if number == 0:
+            self.note_rate()
         return number
+
+    def note_rate(self) -> None:
+        """Enter the rate in force. Where one was logged: who logs one knows better, a schedule may be elsewhere."""
+        values = self._open.values
+        if "learning_rate" in values:
+            return
+        rate = self.optimizers[0].param_groups[0].get("lr")
+        if rate is not None:
+            values["learning_rate"] = read_later(rate) if isinstance(rate, torch.Tensor) else float(rate)
+
+    def limited(self, call: ClipCall) -> bool:
+        """Enter what a clipping takes of the gradients; False where its norm is not here, or not finite."""
+        if call.norm is None:
+            return True
+        norm = float(call.norm.item()) if call.norm.is_cpu else math.nan
+        if math.isfinite(norm) and call.limit is not None:
+            _limit(self._open.values, call.limit, call.norm, norm)
+        return math.isfinite(norm)
+
+    def ends(self) -> Mapping[int, Ends] | None:
+        """The ends of all optimizers' backward passes, by number, where they tell all there is to hear; else None."""
+        return self._backward.ends()
+
+    def rest(self, began: Callable[[], bool]) -> None:
+        """Hear no backward pass until :meth:`resume`. ``began``: whether one ran since the last update closed."""
+        self._backward.rest(began)
+
+    def resume(self, left: Mapping[int, Stamp], calls: int) -> None:
+        """Hear in full again: the last update left these gradients, by optimizer, after so many losses in all."""
+        self.backward_ran = False
+        self._backward.resume(left)
+        self.windows.resume(calls, self._step - 1)
+
+    def find(self, number: int, stamp: Stamp, graph: bool, added: int) -> None:
+        """So many backward passes of an optimizer, which no hook heard, were found in its first gradient."""
+        self._backward.find(number, stamp, graph=graph, added=added)
 
     def catch_up(self) -> None:
         """Hear of a backward pass that left out what is listened to, before anything that comes after it."""
@@ -187,8 +239,8 @@ class Loop:
         growth_tracker: Value | None = None,
         next_scale: Value | None = None,
         scale_was_set: bool = False,
-    ) -> None:
-        """The update under way is over: hand it on and begin the next, whatever fails in between."""
+    ) -> Update:
+        """The update under way is over: hand it on and begin the next, whatever fails in between. The one closed."""
         self.edge.charge(sampled=bool(self.sampling.parts))
         if not self.backward_ran:
             self.hear_backward()
@@ -201,15 +253,28 @@ class Loop:
         try:
             if self._attended or update.measured or not self.sampling.quiet:
                 self._let_watch(update)
-            self._add_facts(update.values, growth_tracker)
+            self._add_facts(update, growth_tracker)
             self._backward.close_window(self._consumed)
-            if self._schedules.any:
-                update.schedules = self._schedules
             if self._backward.has_news and (layout := self._backward.news()) is not None:
                 self._recording.put_known(layout)
         finally:
             self._begin_next(update)
             self._recording.put(update)
+        return update
+
+    def close_routine(self, facts: UpdateFacts, scale: Value | None, growth_tracker: Value | None) -> None:
+        """The update under way is over, and was like others before it: as :meth:`close`, for what is left to do."""
+        self.edge.charge(sampled=False)
+        update = self._open
+        update.at = self._clock()
+        update.scale = update.next_scale = scale
+        update.verdicts, update.facts = facts.verdicts, facts
+        self.sampling.pass_by()
+        if not self.sampling.quiet:
+            self._let_watch(update)
+        self._add_facts(update, growth_tracker)
+        self._begin_next(update)
+        self._recording.put(update)
 
     def finish(self) -> None:
         """Listen no more; the last update is complete."""
@@ -237,28 +302,25 @@ class Loop:
             self.stopwatch.hear_backward(graph_task())
         self.windows.counted(number, passes)
 
-    def _owners(self, gradients: Sequence[torch.Tensor]) -> list[int]:
+    def owners(self, gradients: Sequence[torch.Tensor]) -> list[int]:
         """The optimizers that hold some of these gradients: of one, the first or the last will do."""
         some = gradients if len(self.optimizers) > 1 else (gradients[0], gradients[-1])
         identities = {id(gradient) for gradient in some}
         return [number for number, each in enumerate(self.optimizers) if has_gradient(each, identities)]
 
-    def _add_facts(self, values: dict[str, Value], growth_tracker: Value | None) -> None:
-        now = perf_counter_ns()
+    def _add_facts(self, update: Update, growth_tracker: Value | None) -> None:
+        now, values = perf_counter_ns(), update.values
         if growth_tracker is not None:
             values["growth_tracker"] = growth_tracker
         if self._closed_ns is not None:
             values["step_ms"] = (now - self._closed_ns) / 1e6
         self._closed_ns = now
-        self.stopwatch.close(values, goes_on=not self.sampling.quiet)
+        if self.stopwatch.running or not self.sampling.quiet:
+            self.stopwatch.close(values, goes_on=not self.sampling.quiet)
         if "learning_rate" not in values:
-            self._note_rate(values)
-
-    def _note_rate(self, values: dict[str, Value]) -> None:
-        """Where none was logged: who logs one knows better, a schedule may be applied elsewhere."""
-        rate = self.optimizers[0].param_groups[0].get("lr")
-        if rate is not None:
-            values["learning_rate"] = read_later(rate) if isinstance(rate, torch.Tensor) else float(rate)
+            self.note_rate()
+        if self._schedules.any:
+            update.schedules = self._schedules
 
     def _begin_next(self, update: Update) -> None:
         self._last = update

@@ -122,6 +122,11 @@ class Sampling:
         self.trouble.ask_of(update.verdicts, update.measured)
         self.heed_trouble()
 
+    def pass_by(self) -> None:
+        """An update closes in which nothing was measured, nor is anything awaited."""
+        self._step += 1
+        self.quiet = self._step < self._next_turn
+
     def heed_trouble(self) -> None:
         """Hear what is known by now of things that went wrong, for the update that begins."""
         if self.trouble.dense or self.trouble.awaited:

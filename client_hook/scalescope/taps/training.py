@@ -95,6 +95,7 @@ class TrainingTap:
         parameters.modules = modules.entries
         self._modules_tap = ModulesTap(modules, self._loop, self._setups, training.histograms)
         self._scaler_tap = ScalerTap(self._loop)
+        recording.overtaken = self._scaler_tap.routine.overtaken
         self._optimizer_tap = OptimizerTap(self._loop)
         libraries = [each for each in training.optimizers if isinstance(each, LibraryOptimizer)]
         self._library_taps = [LibraryTap(self._loop, optimizer) for optimizer in libraries]

@@ -39,6 +39,10 @@ class Ends:
         first = self._first.infos().misses
         return first if self._last is self._first or self._last.infos().misses == first else None
 
+    def first(self) -> int:
+        """How many the first one got."""
+        return self._first.infos().misses
+
     def agree(self) -> bool:
         """Whether both got as many gradients so far."""
         return self.count() is not None

@@ -22,8 +22,11 @@ class Formats:
         self._checks: dict[int, GridCheck] = {}
 
     def seek(self, index: int, tensor: torch.Tensor) -> None:
-        """The first gradient of a parameter came. Only in fp32 does the dtype not tell the format."""
-        if tensor.dtype == torch.float32:
+        """The first gradient of a parameter came. Only in fp32 does the dtype not tell the format.
+
+        A sum over ranks leaves the grid of what each of them has computed.
+        """
+        if tensor.dtype == torch.float32 and not self._parameters.shares.is_summed(tensor):
             self.sought[index] = 0
 
     def look(self, index: int, gradient: torch.Tensor) -> None:

@@ -27,11 +27,11 @@ class Freshness:
         self.suspects: set[int] = set()
         self._zeroed: set[int] = set()
 
-    def leave(self, index: int, gradient: torch.Tensor | None) -> None:
-        """A window is over, and this is the gradient (its local shard) that it leaves behind."""
+    def leave(self, index: int, stamp: Stamp) -> None:
+        """A window is over, and this is of the gradient that it leaves behind."""
         self.begun.pop(index, None)
         self._zeroed.discard(index)
-        self._left[index] = stamp_of(gradient)
+        self._left[index] = stamp
 
     def hear(self, index: int, passes: int | None, identity: int, version: int, *, graph: bool, added: int = 1) -> None:
         """Backward passes have just added to a gradient, which holds so many of them now: see :meth:`Passes.hear`."""

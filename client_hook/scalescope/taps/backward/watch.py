@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -82,12 +82,14 @@ class BackwardWatch:
         self._latest: tuple[int, int | None] = (NO_TASK, None)
         self._windows = 0
         self.has_news = self._grown = False
+        # While hooks rest: whether a backward pass ran since the last update closed.
+        self._began: Callable[[], bool] | None = None
 
     def arm(self) -> None:
         """Hook the parameters that were entered since the last call."""
         for index in range(self._armed, len(self._parameters)):
             self._hook(index)
-            self._freshness.leave(index, self._gradient(index))
+            self._freshness.leave(index, stamp_of(self._gradient(index)))
         self._owners = self._parameters.owners(self._optimizers)
         # The layout that is sent at the start has the first ones already.
         self._grown = self._grown or 0 < self._armed < len(self._parameters)
@@ -139,8 +141,31 @@ class BackwardWatch:
         """How many gradients of an optimizer were heard so far: it grows with every backward pass."""
         return self._gradients.get(number, 0)
 
+    def ends(self) -> Mapping[int, Ends] | None:
+        """The ends of all optimizers by their number, where they tell all that there is to hear; else None."""
+        unsettled = self._whole or self.has_news or self._passes.heard or self._freshness.suspects
+        if unsettled or len(self._ends) < len(self._optimizers) or self._closed_in != NO_TASK:
+            return None
+        return self._ends
+
+    def rest(self, began: Callable[[], bool]) -> None:
+        """Listen no more until :meth:`resume`. ``began``: whether a backward pass ran since the last update closed."""
+        self._began = began
+        for number in self._ends:
+            self._unhook(self._sentinels[number][0])
+
+    def resume(self, left: Mapping[int, Stamp]) -> None:
+        """Listen again. The last window left these gradients, by the optimizer's number."""
+        self._began = None
+        for number, stamp in left.items():
+            index = self._sentinels[number][0]
+            self._hook(index)
+            self._freshness.leave(index, stamp)
+
     def overheard(self) -> bool:
         """Whether a backward pass ran that :attr:`heard` was not told of."""
+        if self._began is not None:
+            return self._began()
         return any(ends.overheard() for ends in self._ends.values())
 
     def close_window(self, consumed: Collection[int]) -> None:
@@ -160,7 +185,7 @@ class BackwardWatch:
             owner = self._owners.get(index)
             if owner is None or owner in consumed:
                 del self._passes.heard[index]
-                self._freshness.leave(index, self._gradient(index))
+                self._freshness.leave(index, stamp_of(self._gradient(index)))
         if settling:
             self._settle(heard)
 
@@ -198,6 +223,8 @@ class BackwardWatch:
 
     def note(self, index: int, tensor: torch.Tensor) -> None:
         """A gradient was accumulated."""
+        if self._began is not None:
+            return
         task = graph_task()
         # An optimizer that steps inside the backward closes the update there: what follows is no new one.
         if task == self._closed_in != NO_TASK:

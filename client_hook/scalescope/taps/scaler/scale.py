@@ -18,14 +18,15 @@ class Reader:
     def __init__(self, attribute: str) -> None:
         self.value: Value | None = None
         self._attribute = attribute
-        self._tensor: torch.Tensor | None = None
-        self._version = -1
+        # What was read, at which of its versions.
+        self.tensor: torch.Tensor | None = None
+        self.version = -1
 
     def is_current(self, scaler: GradScaler) -> bool:
         """Whether :attr:`value` is what the scaler has now."""
         tensor: torch.Tensor | None = getattr(scaler, self._attribute, None)
         # The counter that autograd itself goes by.
-        return tensor is not None and tensor is self._tensor and tensor._version == self._version  # noqa: SLF001
+        return tensor is not None and tensor is self.tensor and tensor._version == self.version  # noqa: SLF001
 
     def read(self, scaler: GradScaler, *, anew: bool = False) -> Value | None:
         """What the scaler has now; None before its first ``scale()``. As long as it is the same, the same object.
@@ -36,9 +37,9 @@ class Reader:
         if tensor is None:
             return None
         version = tensor._version  # noqa: SLF001 - as above
-        if not anew and tensor is self._tensor and version == self._version:
+        if not anew and tensor is self.tensor and version == self.version:
             return self.value
-        self._tensor, self._version = tensor, version
+        self.tensor, self.version = tensor, version
         value = read_later(tensor)
         if value != self.value:
             self.value = value

@@ -77,9 +77,7 @@ _METHODS = Methods()
 
 
 def _met(scaler: GradScaler, optimizer: torch.optim.Optimizer) -> list[ScalerTap]:
-    """Who takes ``scaler`` up only now. Most calls are of one that the only listener there is knows."""
-    if isinstance(scaler, Tapped) and len(_EARS) < 2:
-        return []
+    """Who takes ``scaler`` up only now."""
     ears = [ear for reference in _EARS if (ear := reference()) is not None and not ear.knows(scaler, optimizer)]
     if not ears or not scaler.is_enabled():
         return []
@@ -90,7 +88,8 @@ def _met(scaler: GradScaler, optimizer: torch.optim.Optimizer) -> list[ScalerTap
 def _heard_step(own: Method) -> Method:
     @functools.wraps(own)
     def step(self: GradScaler, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        taps = _met(self, optimizer)
+        # Most calls are of one that the only listener there is knows.
+        taps = () if isinstance(self, Tapped) and len(_EARS) < 2 else _met(self, optimizer)
         if taps:
             return heard_step(taps, functools.partial(own, self), optimizer, *args, **kwargs)
         return own(self, optimizer, *args, **kwargs)
@@ -101,7 +100,7 @@ def _heard_step(own: Method) -> Method:
 def _heard_unscaling(own: Method) -> Method:
     @functools.wraps(own)
     def unscale(self: GradScaler, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        taps = _met(self, optimizer)
+        taps = () if isinstance(self, Tapped) and len(_EARS) < 2 else _met(self, optimizer)
         if taps and isinstance(self, TappedCalls):
             return heard_unscaling(self, taps, functools.partial(own, self), optimizer, *args, **kwargs)
         return own(self, optimizer, *args, **kwargs)

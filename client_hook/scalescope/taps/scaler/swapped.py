@@ -32,6 +32,8 @@ class Tapped(GradScaler):
         # A graph that is being traced holds no number yet.
         if not torch.compiler.is_compiling():
             for tap in _taps(self):
+                if tap.routine.scaled(self):
+                    continue
                 if tap.wants_scale(self):
                     tap.loop.edge.call(tap.scaled, self)
                 else:
@@ -47,13 +49,14 @@ class Tapped(GradScaler):
 
     # A user's own scaler may take more, and may answer.
     def update(self, *args: Given, **kwargs: Given) -> Given:
-        new_scale = args[0] if args else kwargs.get("new_scale")
-        for tap in _taps(self):
-            if tap.wants_update(self):
-                tap.loop.edge.call(tap.updating, self)
+        was_set = (args[0] if args else kwargs.get("new_scale")) is not None
+        taps = _taps(self)
+        for tap in taps:
+            if tap.routine.noting or tap.wants_update(self):
+                tap.loop.edge.call(tap.updating, self, was_set)
         result = super().update(*args, **kwargs)
-        for tap in _taps(self):
-            tap.loop.edge.call(tap.updated, self, new_scale is not None)
+        for tap in taps:
+            tap.loop.edge.call(tap.updated, self, was_set)
         return result
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
@@ -77,9 +80,10 @@ class TappedUnscaling(Tapped):
     def _unscale_grads_(
         self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, *args: Given, **kwargs: Given
     ) -> Given:
-        _tell_unscaling(_taps(self), optimizer)
+        taps = _taps(self)
+        _tell_unscaling(taps, optimizer)
         found = super()._unscale_grads_(optimizer, inv_scale, *args, **kwargs)
-        for tap in _taps(self):
+        for tap in taps:
             tap.loop.edge.call(tap.unscaled, self, optimizer, inv_scale, found)
         return found
 
@@ -216,5 +220,7 @@ def _forget(key: int) -> None:
 
 def _tell_unscaling(taps: Iterable[ScalerTap], optimizer: torch.optim.Optimizer) -> None:
     for tap in taps:
+        if tap.routine.noting and tap.loop.edge.call(tap.routine.unscaling, optimizer):
+            continue
         if tap.wants_gradients(optimizer):
             tap.loop.edge.call(tap.unscaling, optimizer)

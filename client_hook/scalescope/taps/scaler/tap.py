@@ -6,7 +6,7 @@ The scaler's tensors are read through its attributes, since its public getters m
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch.amp import GradScaler
@@ -16,11 +16,9 @@ from scalescope.taps.facts import is_among_ranks
 from scalescope.taps.loop import Loop
 from scalescope.taps.optimizer import has_hooks
 from scalescope.taps.scaler.outside import OutsideSteps
+from scalescope.taps.scaler.routine import Found, Routine
 from scalescope.taps.scaler.scale import Reader
 from scalescope.updates import OptimizerVerdict
-
-# What was found for one optimizer: a tensor for each device, above 0 for "skip".
-Found = Mapping[torch.device, torch.Tensor]
 
 _ON_DEVICE = "the optimizer decides on the device whether to skip, and the host learns of it too late to look"
 _CHANGED = "gradients may have been changed, by clipping for example, between unscale_() and step()"
@@ -51,6 +49,7 @@ class ScalerTap:
         self._before: Before | None = None
         self._scale, self._tracker = Reader("_scale"), Reader("_growth_tracker")
         self.outside = OutsideSteps(loop)
+        self.routine = Routine(loop, self._scale, self._tracker, self)
 
     def scaler(self) -> GradScaler | None:
         """The scaler in use: of several that took turns, the one that was met last."""
@@ -58,6 +57,7 @@ class ScalerTap:
 
     def taken_over(self, scaler: GradScaler, optimizer: torch.optim.Optimizer) -> None:
         """Another scaler than so far is about to unscale or step an optimizer: it has scaled its losses."""
+        self.routine.leave()
         if id(optimizer) in self._found:
             self._forsake()
         self.loop.windows.taken_over(self.loop.numbers[id(optimizer)], self._scale.read(scaler))
@@ -88,36 +88,52 @@ class ScalerTap:
         self, scaler: GradScaler, optimizer: torch.optim.Optimizer, inverse: torch.Tensor | None, found: Found
     ) -> None:
         """Gradients were checked, and multiplied by ``inverse`` (1 when a fused optimizer unscales itself)."""
+        asked = self.stepping_now is optimizer
+        if not self.routine.unscaled(optimizer, inverse, found, asked=asked):
+            self.found(optimizer, inverse, found, self._scale.read(scaler), asked=asked)
+
+    def found(
+        self,
+        optimizer: torch.optim.Optimizer,
+        inverse: torch.Tensor | None,
+        found: Found,
+        scale: Value | None,
+        asked: bool,
+    ) -> None:
+        """The same, as it is heard in full: gradients were divided by ``scale``, in a step that was ``asked`` for."""
         self._found[id(optimizer)] = (optimizer, found)
         if not self.loop.backward_ran:
             self.loop.hear_backward()
         number = self.loop.consume(optimizer)
         if number is not None:
-            asked = self.stepping_now is optimizer
-            self.loop.windows.unscaled(number, self._scale.read(scaler), asked=asked)
+            self.loop.windows.unscaled(number, scale, asked=asked)
         if self.loop.sampling.unscaled(number):
             return
         values: list[Value] = []
         for tensor in found.values():
             if not tensor.is_cpu:
-                self._await_verdict(scaler, optimizer, found)
+                self._await_verdict(optimizer, found, scale)
                 return
             value = tensor.item()
             if value:
                 left_scaled = inverse is not None and inverse.item() == 1.0
-                self._look(optimizer, 1.0 if left_scaled else self._scale.read(scaler))
+                self._look(optimizer, 1.0 if left_scaled else scale)
                 return
             values.append(value)
         self._read[id(optimizer)] = values
 
-    def _await_verdict(self, scaler: GradScaler, optimizer: torch.optim.Optimizer, found: Found) -> None:
+    def caught_up(self) -> None:
+        """What was noted of this update has been told: whether a step is running is known here."""
+        self.loop.windows.stepping = self.stepping_now is not None
+
+    def _await_verdict(self, optimizer: torch.optim.Optimizer, found: Found, scale: Value | None) -> None:
         if getattr(optimizer, "_step_supports_amp_scaling", False):
             self.loop.sampling.cannot_see(_ON_DEVICE)
         elif self.stepping_now is not optimizer:
             self.loop.sampling.cannot_see(_CHANGED)
         else:
             self.awaits_step = True
-            self._pending = (self._scale.read(scaler), tuple(read_later(tensor) for tensor in found.values()))
+            self._pending = (scale, tuple(read_later(tensor) for tensor in found.values()))
 
     def given_closure(self) -> None:
         """``step`` was given a closure."""
@@ -125,9 +141,14 @@ class ScalerTap:
 
     def wants_step(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether there is more to a step than the unscaling in it, which is heard by itself."""
-        return self.loop.stopwatch.running or id(optimizer) in self._found
+        key = id(optimizer)
+        if self.routine.noting and key in self.routine.tracks and self.routine.tracks[key].found is not None:
+            return True
+        return self.loop.stopwatch.running or key in self._found
 
     def stepping(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.routine.stepping(optimizer):
+            return
         self.awaits_step = self.loop.stopwatch.running
         if self.awaits_step:
             self.loop.stopwatch.step_began()
@@ -156,6 +177,7 @@ class ScalerTap:
             self.loop.edge.call(self._step_outside, optimizer)
 
     def _step_outside(self, optimizer: torch.optim.Optimizer) -> None:
+        self.routine.leave()
         number = self.loop.numbers.get(id(optimizer))
         if number is not None:
             self.outside.step(number, self.loop.windows.scale)
@@ -165,8 +187,10 @@ class ScalerTap:
         known = self._scale.is_current(scaler) and self._tracker.is_current(scaler)
         return not known or len(self._read) != len(self._found) or is_among_ranks()
 
-    def updating(self, scaler: GradScaler) -> None:
+    def updating(self, scaler: GradScaler, was_set: bool) -> None:
         """Before ``update``, which adds into the verdicts and changes the scale in place."""
+        if self.routine.updating(scaler, self._stepped, was_set=was_set) or not self.wants_update(scaler):
+            return
         self._before = _NOTHING
         self._read.clear()
         verdicts = list(map(self._verdict, self._found.values()))
@@ -174,9 +198,13 @@ class ScalerTap:
 
     def updated(self, scaler: GradScaler, was_set: bool) -> None:
         """After ``update``. One that only sets the scale, with no gradient looked at, attempts nothing."""
+        last = self._scale.value
+        if self.routine.updated(scaler):
+            self._stepped.clear()
+            return
         before, self._before = self._before, None
         if before is None:
-            before = self._scale.value, self._tracker.value, list(map(self._verdict, self._found.values()))
+            before = last, self._tracker.value, list(map(self._verdict, self._found.values()))
         scale, tracker, verdicts = before
         self._found.clear()
         self._read.clear()
@@ -187,16 +215,18 @@ class ScalerTap:
             return
         if self.outside.unclosed:
             self.outside.closed()
-        self.loop.close(
+        update = self.loop.close(
             verdicts=verdicts,
             scale=scale,
             growth_tracker=tracker,
             next_scale=self._scale.read(scaler),
             scale_was_set=was_set,
         )
+        self.routine.consider(update)
 
     def finish(self) -> None:
         """Nothing more is heard: what was stepped, and not closed by an update of the scaler, is an update too."""
+        self.routine.leave(odd=False)
         self.outside.finish()
         if self._found.keys() & self._stepped.keys():
             self._forsake()

@@ -87,6 +87,11 @@ class Window:
         self.since = since
 
     @property
+    def begun(self) -> bool:
+        """Whether anything was heard of it."""
+        return bool(self.runs or self.late or self.clips or self.stale or self.unscale)
+
+    @property
     def backwards(self) -> int:
         return sum(count for _, count in self.runs)
 

@@ -31,17 +31,17 @@ class UpdateFacts:
 
     def __init__(self, windows: dict[str, Window], verdicts: Sequence[OptimizerVerdict], *, partial: bool) -> None:
         self.windows = windows
-        self._verdicts = verdicts
+        self.verdicts = verdicts
         # Whether some watched optimizer took no part.
         self._partial = partial
 
     def ready(self) -> bool:
-        verdicts = all(ready(value) for verdict in self._verdicts for value in verdict.found)
+        verdicts = all(ready(value) for verdict in self.verdicts for value in verdict.found)
         return verdicts and all(window.ready() for window in self.windows.values())
 
     def told(self) -> Told:
         told = told_of(self.windows)
-        idle = [verdict.optimizer for verdict in self._verdicts if not verdict.stepped and not verdict.overflowed()]
+        idle = [verdict.optimizer for verdict in self.verdicts if not verdict.stepped and not verdict.overflowed()]
         told |= {"not_stepped": idle[:_MAX_NAMES]} if idle else {}
         told |= {"stepped_outside": list(self.outside)[:_MAX_NAMES]} if self.outside else {}
         told |= {"closure_with_scaler": True} if self.closure else {}
@@ -88,6 +88,21 @@ class Windows:
         """Whether gradients are to be looked at before the next backward."""
         return bool(self._skipped) or self._backward.is_wary
 
+    def at_rest(self) -> bool:
+        """Whether nothing was heard of the update under way, nor is to be looked for in it."""
+        odd = self._skipped or self._sealed or self._asked or self.outside or self.closure or self.raises
+        return not (odd or self.recreated or any(window.begun for window in self._open))
+
+    def syncs(self) -> bool:
+        """Whether no model holds back its exchange between ranks just now."""
+        return not self._parallel or all(_syncs(model()) for model in self._parallel)
+
+    def resume(self, calls: int, last: int) -> None:
+        """Go on after updates that were not gathered here: the last one, which was clean, and so many losses."""
+        self.calls = calls
+        self._open = [Window(calls) for _ in self._optimizers]
+        self._clean = dict.fromkeys(range(len(self._optimizers)), last)
+
     def scaled(self, scale: Value | None) -> None:
         """A loss was multiplied by ``scale``; a backward pass is about to run."""
         self.scale = scale
@@ -119,7 +134,7 @@ class Windows:
             # A graph may have been compiled around a scale() that was not heard: where none ever was, none is missed.
             window.loss_scaled, scale = False, 1.0
         window.hear(scale, passes)
-        if self._parallel and not all(_syncs(model()) for model in self._parallel):
+        if not self.syncs():
             window.no_sync = True
 
     def unscaled(self, number: int, scale: Value | None, *, asked: bool) -> None:
