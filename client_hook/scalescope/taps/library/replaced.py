@@ -43,3 +43,9 @@ class Heard:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, str]]:
         return getattr, (self._owner, self._name)
+
+
+def listener(owner: object, name: str) -> object:
+    """Whose method is called in the place of the method ``name`` of ``owner``; None where it is nobody's."""
+    heard = vars(owner).get(name)
+    return getattr(heard.around, "__self__", None) if isinstance(heard, Heard) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from scalescope.readback import Value, at_hand
+from scalescope.readback import Reading, Value, at_hand
 from scalescope.taps.library.optimizer import LibraryOptimizer, Source, nothing
 from scalescope.taps.logged import as_value
 from scalescope.taps.loop import Loop
@@ -14,7 +14,7 @@ from scalescope.updates import OptimizerVerdict
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """A loss scaler between two updates; None for what it does not have. Numbers, or tensors of one element."""
+    """A loss scaler between two updates; None for what it does not have. Numbers, readings, tensors of one element."""
 
     scale: object = None
     growth_tracker: object = None
@@ -60,7 +60,7 @@ class LibraryTap:
             self._optimizer.source = source
             self.loop.sampling.take(self._number)
 
-    def skipping(self, source: Source, scale: Value | None, blind: str) -> None:
+    def skipping(self, source: Source, scale: object, blind: str) -> None:
         """The update is skipped: its gradients tell which was the first, unless they were measured already.
 
         They are those of ``source``, divided by ``scale``: 1 where they are as they were. Where there are none,
@@ -68,7 +68,8 @@ class LibraryTap:
         """
         if self.loop.sampling.unscaled(self._number):
             return
-        factor = None if scale is None else at_hand(scale)
+        value = _value(scale)
+        factor = None if value is None else at_hand(value)
         self._optimizer.source = source
         if factor is None or not any(True for _ in source()):
             self.loop.sampling.cannot_see(blind)
@@ -84,13 +85,17 @@ class LibraryTap:
         loop.consume(self._optimizer)
         told = {"hysteresis": outcome.before.hysteresis, **outcome.logged}
         loop.log({name: value for name, value in told.items() if value is not None})
-        skipped = as_value(outcome.skipped)
+        skipped = _value(outcome.skipped)
         found = () if skipped is None else (skipped,)
         loop.close(
             verdicts=[OptimizerVerdict(loop.name(self._optimizer), found)],
-            scale=as_value(outcome.before.scale),
-            growth_tracker=as_value(outcome.before.growth_tracker),
-            next_scale=as_value(outcome.after.scale),
+            scale=_value(outcome.before.scale),
+            growth_tracker=_value(outcome.before.growth_tracker),
+            next_scale=_value(outcome.after.scale),
         )
         # Nothing of an update's gradients is held beyond it.
         self._optimizer.source = nothing
+
+
+def _value(thing: object) -> Value | None:
+    return thing if isinstance(thing, Reading) else as_value(thing)
