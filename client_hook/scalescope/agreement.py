@@ -100,6 +100,7 @@ class Agreement:
         except NotAgreedError as error:
             _tell(str(error))
         finally:
+            self._timeout = None
             self._over.set()
         return proposed
 
