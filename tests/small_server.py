@@ -17,8 +17,8 @@ from websockets.sync.server import Server, ServerConnection, serve
 
 DEADLINE_S = 20.0
 
-# normal · accepts the socket and says nothing · welcomes and never acknowledges
-Manner = Literal["normal", "mute", "no acks"]
+# normal · accepts the socket and says nothing · welcomes and never acknowledges · welcomes and hangs up on records
+Manner = Literal["normal", "mute", "no acks", "hangs up"]
 
 
 @dataclass
@@ -102,6 +102,9 @@ class SmallServer:
         except SessionError as error:
             connection.send(encode(error.refusal))
             raise ConnectionError from error
+        if self._manner == "hangs up" and isinstance(message, Record):
+            connection.close()
+            return
         self._shelf.store(message)
         if isinstance(message, Hello):
             if self._manner != "mute":

@@ -160,6 +160,18 @@ def test_a_server_killed_and_restarted_loses_nothing_and_stores_nothing_twice(
     assert f"{url} answers again" in back
 
 
+def test_a_server_that_greets_and_hangs_up_at_each_record_is_one_log_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shelf = Shelf()
+    with serving(shelf, manner="hangs up") as server, linked(server.url, tmp_path) as (link, source):
+        feed(link, source, 10)
+        shelf.until(lambda s: len(s.hellos) > 4)
+    trouble, left = caplog.messages
+    assert f"no connection to {server.url}" in trouble
+    assert "11 records were not delivered" in left
+
+
 def test_a_server_that_comes_back_is_found_within_a_second(tmp_path: Path) -> None:
     shelf = Shelf()
     port = free_port()

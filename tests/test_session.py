@@ -52,6 +52,13 @@ def test_a_full_window_waits_for_an_acknowledgement() -> None:
     assert session.sendable(frames) == [frame.data for frame in frames[len(sent) :]]
 
 
+def test_a_full_window_is_not_looked_through_again() -> None:
+    session = opened()
+    frames = [record(n, size=WINDOW_BYTES // 2) for n in range(4)]
+    assert len(session.sendable(frames)) < len(frames)
+    assert session.sendable(frame for frame in frames if pytest.fail("it was looked at")) == []
+
+
 def test_a_frame_larger_than_the_window_travels_alone() -> None:
     huge = Frame(0, bytes(WINDOW_BYTES + 1))
     session = opened()

@@ -249,7 +249,10 @@ class Courier:
     def _on_change(self) -> None:
         """The server has answered."""
         self._seen = True
-        self._notices.answered()
+        connection = self._connection
+        # One that greets and takes nothing is still in trouble: else each attempt would be two log lines.
+        if (connection and connection.acknowledgements) or not self._outbox.pending:
+            self._notices.answered()
         if not self._said_goodbye:
             self._collector.tell_dropped()
         elif self._outbox.pending == 0:
@@ -259,6 +262,8 @@ class Courier:
         self._note_cpu()
         step, progress_at = self._source.progress()
         stats = self.stats()
+        now = asyncio.get_running_loop().time()
+        self._notices.look(acknowledged=stats.acknowledged, pending=stats.pending, now=now)
         return Heartbeat(
             at=self._clock(),
             step=step,

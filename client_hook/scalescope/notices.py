@@ -8,6 +8,9 @@ import shlex
 from scalescope.connection import reason
 from scalescope.outbox import Outbox
 
+# A server whose database is locked for a while is only slow.
+SILENT_S = 30.0
+
 logger = logging.getLogger("scalescope")
 
 
@@ -18,6 +21,7 @@ class Notices:
         self.in_trouble = False
         self._url = url
         self._told_unsendable = False
+        self._acknowledged, self._moved_at = -1, 0.0
 
     def trouble(self, trouble: BaseException) -> None:
         """There is no connection."""
@@ -30,6 +34,19 @@ class Notices:
             self._url,
             reason(trouble),
         )
+
+    def look(self, *, acknowledged: int, pending: int, now: float) -> None:
+        """The server is connected; it has acknowledged so many records by ``now``, in seconds, others wait."""
+        if not pending or acknowledged != self._acknowledged:
+            self._acknowledged, self._moved_at = acknowledged, now
+        elif now - self._moved_at >= SILENT_S and not self.in_trouble:
+            self.in_trouble = True
+            logger.warning(
+                "scalescope: %s has acknowledged nothing of what it was sent for %.0f s; the training goes on, its "
+                "data is kept",
+                self._url,
+                now - self._moved_at,
+            )
 
     def answered(self) -> None:
         """The server has answered."""
@@ -60,5 +77,6 @@ class Notices:
             if path
             else "nothing is kept"
         )
-        lost = f" ({left - kept} had no room and are lost)" if left > kept else ""
+        why = f": {outbox.failure}" if outbox.failure else ""
+        lost = f" ({left - kept} had no room and are lost{why})" if left > kept else ""
         logger.warning("scalescope: %d records were not delivered to %s: %s%s", left, self._url, where, lost)

@@ -31,7 +31,8 @@ _LAST_TO_DROP = frozenset({"layout", "bye", "dropped"})
 class Outbox:
     """The unacknowledged records of one (server, run, segment, rank). Used by one thread only.
 
-    ``dropped`` counts by kind; ``memory`` is in bytes. Before the greeting is known (None) nothing goes to the disk.
+    ``dropped`` counts by kind; ``memory`` is in bytes; ``failure`` says why the disk takes nothing, "" where it does.
+    Before the greeting is known (None) nothing goes to the disk.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Outbox:
         self.dropped: Counter[str] = Counter()
         self.acknowledged = 0
         self.memory = 0
+        self.failure = ""
         self._url = url
         self._hello = hello
         self._folder = folder
@@ -86,6 +88,8 @@ class Outbox:
         while self.memory > self._memory_bytes:
             self._drop_one()
         self._forget_departed()
+        if self.failure and not self._told:
+            self._tell()
 
     def waiting(self, after: int) -> Iterator[Frame]:
         """The records above ``after``, oldest first. Take what is needed before anything else is called."""
@@ -108,7 +112,10 @@ class Outbox:
         self._forget_departed()
 
     def spill(self) -> None:
-        """Put everything into the file, as far as it goes; what does not fit is dropped and counted."""
+        """Put everything into the file, as far as it goes; what does not fit is dropped and counted.
+
+        This is the end: whoever asks for it tells of what is left, and of ``failure``.
+        """
         while self._frames and self.memory > self._disk_bytes - self._on_disk:
             self._drop_one()
         while self._frames:
@@ -141,8 +148,9 @@ class Outbox:
             self._file = self._file or SpoolFile.create(self._folder, Header(self._url, self._hello))
             self._file.append(frame)
         except OSError as error:
-            self._tell(error)
+            self.failure = (error.strerror or str(error)).lower()
             return False
+        self.failure = ""
         self._take(frame.sequence)
         return True
 
@@ -165,15 +173,14 @@ class Outbox:
             while order and order[0] not in self._frames:
                 order.popleft()
 
-    def _tell(self, error: OSError) -> None:
-        if not self._told:
-            self._told = True
-            logger.warning(
-                "scalescope: cannot keep undelivered data in %s (%s); the training goes on, the oldest data "
-                "is dropped and counted; set SCALESCOPE_SPOOL to a folder with room",
-                self._folder,
-                error.strerror or error,
-            )
+    def _tell(self) -> None:
+        self._told = True
+        logger.warning(
+            "scalescope: cannot keep undelivered data in %s (%s); the training goes on, the oldest data "
+            "is dropped and counted; set SCALESCOPE_SPOOL to a folder with room",
+            self._folder,
+            self.failure,
+        )
 
 
 def _rank(frame: Frame, kind: str) -> int:

@@ -68,6 +68,7 @@ class TrainerSession:
     cursor: int = -1
     durable: int = -1
     _in_flight: dict[int, int] = field(default_factory=dict)
+    _full: bool = False
 
     def open(self) -> bytes:
         """The first frame to send."""
@@ -94,11 +95,13 @@ class TrainerSession:
         self.durable = max(self.durable, message.durable)
         self.cursor = max(self.cursor, self.durable)
         self._in_flight = {s: size for s, size in self._in_flight.items() if s > self.durable}
+        self._full = False
         return self.durable
 
     def sendable(self, waiting: Iterable[Frame]) -> list[bytes]:
         """Those of ``waiting`` (rising sequences) that may go out now, in order; each only once."""
-        if self.state is not State.OPEN:
+        # Nobody looks through thousands that are on their way, at each news, for one that may not go.
+        if self.state is not State.OPEN or self._full:
             return []
         chosen = []
         room = WINDOW_BYTES - sum(self._in_flight.values())
@@ -107,6 +110,7 @@ class TrainerSession:
                 continue
             # One frame may always travel alone, however large it is.
             if len(frame.data) > room and self._in_flight:
+                self._full = True
                 break
             self._in_flight[frame.sequence] = len(frame.data)
             room -= len(frame.data)
