@@ -72,6 +72,7 @@ def test_the_gradients_are_measured_scaled_and_whole(kind: type[Stepping]) -> No
     for step, sample in samples(records).items():
         table = unpack(sample.table)
         assert table.numel.tolist() == [64, 8] * 4
+        assert sample.micro_batches == (None if kind is Zero else 1)
         assert found[step] == pytest.approx(np.sqrt(table.sum_squares.sum()) / 1024, rel=1e-6)
 
 

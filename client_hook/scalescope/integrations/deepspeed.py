@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from scalescope.errors import SettingError
-from scalescope.integrations.deepspeed_gradients import BLIND, Theirs, held, parameters
+from scalescope.integrations.deepspeed_gradients import BLIND, Theirs, held, parameters, stays_with_parameters
 from scalescope.integrations.deepspeed_scaling import (
     decides_later,
     global_norm,
@@ -76,6 +76,7 @@ class DeepSpeedOptimizer:
         stepped = parameters(theirs) or [each for each in model.parameters() if each.requires_grad]
         inner = getattr(theirs, "optimizer", None)
         self.optimizer = stand_in(type(theirs).__name__, self, stepped, _settings(inner))
+        self.optimizer.moves_gradients = not stays_with_parameters(theirs)
         self._theirs = theirs
         self._tap: LibraryTap | None = None
         self._heard: list[Heard] = []

@@ -47,6 +47,11 @@ def parameters(optimizer: Theirs) -> list[torch.Tensor]:
     return []
 
 
+def stays_with_parameters(optimizer: Theirs) -> bool:
+    """Whether gradients are where torch puts them, from the first backward pass to the step."""
+    return not hasattr(optimizer, "averaged_gradients") and not hasattr(optimizer, "fp32_groups_gradients")
+
+
 def _in_partition(group: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> Iterator[Held]:
     """Stage 1 and 2: one gradient for each parameter of the partition, and what pads it."""
     own = [gradient for gradient in gradients if not getattr(gradient, "_zero_padding", False)]

@@ -23,6 +23,7 @@ from scalescope.taps.backward.gradients import local
 from scalescope.taps.backward.order import BackwardOrder, is_eager
 from scalescope.taps.backward.passes import Passes
 from scalescope.taps.edge import Edge, eager
+from scalescope.taps.library.optimizer import LibraryOptimizer
 from scalescope.taps.parameters import Parameters
 from scalescope.wire import Layout, Order
 
@@ -98,6 +99,8 @@ class BackwardWatch:
 
     def passes(self, number: int) -> int | None:
         """How many backward passes are in the gradients of an optimizer; None where not known."""
+        if self._moves_away(number):
+            return None
         ends = self._ends.get(number)
         if ends is not None and ends.agree():
             heard = self._passes.heard.get(self._sentinels[number][0])
@@ -112,6 +115,8 @@ class BackwardWatch:
 
     def fresh(self, number: int) -> bool | None:
         """Whether the gradients of an optimizer began this window at zero; None where not known."""
+        if self._moves_away(number):
+            return None
         sentinels = self._sentinels.get(number)
         if sentinels is not None and len(self._passes.heard) == len(self._sentinels):
             return self._freshness.begun.get(sentinels[0])
@@ -332,6 +337,11 @@ class BackwardWatch:
             return gradient
         with torch.no_grad():
             return local(gradient)
+
+    def _moves_away(self, number: int) -> bool:
+        """Whether gradients leave their parameters in between, and so tell nothing of the pass before."""
+        optimizer = self._optimizers[number]
+        return isinstance(optimizer, LibraryOptimizer) and optimizer.moves_gradients
 
     def _owned(self, number: int, indexes: Iterable[int]) -> list[int]:
         return [index for index in indexes if self._owners.get(index) == number]

@@ -40,12 +40,16 @@ def nothing() -> Iterable[Held]:
 
 
 class LibraryOptimizer(torch.optim.Optimizer):
-    """A stand-in. ``library`` is the adapter that listens on its behalf; ``source`` tells the gradients at hand."""
+    """A stand-in. ``library`` is the adapter that listens on its behalf; ``source`` tells the gradients at hand.
+
+    ``moves_gradients``: whether they leave the parameters after each backward pass.
+    """
 
     def __init__(self, library: Library, parameters: Sequence[torch.Tensor], settings: Mapping[str, Any]) -> None:
         super().__init__([{**settings, "params": list(parameters)}], {})
         self.library = library
         self.source: Source = nothing
+        self.moves_gradients = True
 
 
 def stand_in(
