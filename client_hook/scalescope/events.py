@@ -15,6 +15,9 @@ from scalescope.updates import ScaleSet, Update, indexes_of
 from scalescope.wire import Event, EventKind, Layout
 
 NOT_STEPPED = "not stepped"
+_NOWHERE = "no watched parameter had a non-finite gradient"
+# A skip of one rank is a skip of all.
+_ELSEWHERE = "nothing that this rank reports was non-finite: another rank names what was"
 # wire.Text holds 16,384 characters; the rest of a skip's data needs less than the difference.
 _NONFINITE_CHARS = 14_000
 
@@ -74,7 +77,7 @@ def _blame(update: Update, layout: Layout, table: Histograms) -> dict[str, objec
     # What has no place comes after all that has.
     rows.sort(key=lambda row: place.get(indexes[row], len(place) + len(layout.parameters) - indexes[row]))
     named = [(layout.parameters[indexes[row]].name, int(counts[row])) for row in rows]
-    data = _culprit(update, named, ordered=all(indexes[row] in place for row in rows))
+    data = _culprit(update, named, ordered=all(indexes[row] in place for row in rows), among_ranks=bool(layout.parts))
     kept = _fitting(named)
     data |= {"nonfinite": dict(kept), "order": layout.order}
     if len(kept) < len(named):
@@ -82,11 +85,12 @@ def _blame(update: Update, layout: Layout, table: Histograms) -> dict[str, objec
     return data | {"optimizers": overflowed[:64]}
 
 
-def _culprit(update: Update, named: Sequence[tuple[str, int]], *, ordered: bool) -> dict[str, object]:
+def _culprit(
+    update: Update, named: Sequence[tuple[str, int]], *, ordered: bool, among_ranks: bool
+) -> dict[str, object]:
     """The first of ``named``, or why it is not known: a wrong name is worse than none."""
     if not named:
-        reason = update.blind or "no watched parameter of this rank had a non-finite gradient"
-        return {"parameter": None, "reason": reason}
+        return {"parameter": None, "reason": update.blind or (_ELSEWHERE if among_ranks else _NOWHERE)}
     if len(named) > 1 and not ordered:
         return {"parameter": None, "reason": "the order in which their gradients are produced is not known"}
     return {"parameter": named[0][0]}

@@ -114,7 +114,9 @@ class Parameters:
         self.shares.settle(self.tensors, self.models())
 
     def layout(self, order: Order, backward: Sequence[int]) -> Layout:
-        """The record of what is known now."""
+        """The record of what is known now. Where no order can be heard it is the reverse of the forward's."""
+        if not backward and self.shares.flattened:
+            order, backward = "forward", range(len(self) - 1, -1, -1)
         return Layout(
             sequence=0,
             parameters=list(self._entries),
@@ -135,7 +137,8 @@ class Parameters:
         if len(self._entries) >= MAX_PARAMETERS or self.index(tensor) is not None or is_lazy(tensor):
             return
         # In fp32 the gradient may still have been computed in half: only its first values tell.
-        own = None if tensor.dtype == torch.float32 else OWN_FORMAT.get(tensor.dtype)
+        told = self.shares.computed_in(tensor)
+        own = OWN_FORMAT.get(told or tensor.dtype) if told or tensor.dtype != torch.float32 else None
         shown = name[-_MAX_NAME:]
         module = shown.rpartition(".")[0]
         dtype = str(tensor.dtype).removeprefix("torch.")

@@ -11,6 +11,7 @@ from torch import nn
 
 from scalescope.taps.facts import world
 from scalescope.taps.ranks.sharded import is_distributed, part_of
+from scalescope.taps.ranks.summed import summed_over_ranks
 from scalescope.taps.ranks.wrappers import Held, held_by_wrappers
 from scalescope.wire import Part
 
@@ -30,6 +31,7 @@ class Shares:
         self._told_late = False
         self._looks = _LOOKS
         self._held: dict[int, Held] = {}
+        self._summed: dict[int, torch.dtype | None] = {}
         self._heeded: set[int] = set()
         self._find_wrappers(models)
 
@@ -44,11 +46,10 @@ class Shares:
         """Gradients are about to be measured. ``tensors``: all that were entered."""
         if not self._among_ranks:
             self._tell_if_late()
-        elif self._looks and any(part.placement == "local" for part in self.parts):
+        elif self._looks and (unwrapped := self._unwrapped(tensors)):
             self._find_wrappers(models)
-            for index, tensor in enumerate(tensors):
-                if self.parts[index].placement == "local":
-                    self.parts[index] = self._held_of(tensor).part
+            for index in unwrapped:
+                self.parts[index] = self._held_of(tensors[index]).part
 
     def heed(self, index: int, gradient: torch.Tensor) -> None:
         """A gradient is about to be measured, which may be laid out otherwise than its parameter, but always alike."""
@@ -63,6 +64,23 @@ class Shares:
         part = self.parts[index]
         return part.elements > 0 or part.leads
 
+    @property
+    def flattened(self) -> bool:
+        """Whether there are slices of a flat parameter: that has the hooks, and in them nothing is heard of those."""
+        return any(held.sliced for held in self._held.values())
+
+    def computed_in(self, tensor: torch.Tensor) -> torch.dtype | None:
+        """What a wrapper has a parameter computed in; None where none says so."""
+        return self._summed.get(id(tensor))
+
+    def is_summed(self, tensor: torch.Tensor) -> bool:
+        """Whether the gradients of a parameter are sums over ranks when they are heard of."""
+        return id(tensor) in self._summed
+
+    def _unwrapped(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        parts = enumerate(self.parts)
+        return [place for place, part in parts if part.placement == "local" and not is_distributed(tensors[place])]
+
     def _held_of(self, tensor: torch.Tensor) -> Held:
         shape = tuple(tensor.shape)
         if is_distributed(tensor):
@@ -73,6 +91,7 @@ class Shares:
         if self._among_ranks:
             self._looks -= 1
             self._held = held_by_wrappers(models)
+            self._summed = summed_over_ranks(models)
 
     def _tell_if_late(self) -> None:
         if not self._told_late and world()[1] > 1:

@@ -40,10 +40,11 @@ _FLAT = attrgetter(
 
 
 class Held(NamedTuple):
-    """What this rank holds of a parameter, whose whole has this ``shape``."""
+    """What this rank holds of a parameter, whose whole has this ``shape``. ``sliced``: out of a flat one."""
 
     shape: tuple[int, ...]
     part: Part
+    sliced: bool = False
 
 
 def held_by_wrappers(models: Sequence[nn.Module]) -> dict[int, Held]:
@@ -111,4 +112,4 @@ def _cut(handle: Handle, flat: _Flat, *, first_replica: bool) -> Iterator[Held]:
         elements = (info.numel_in_shard or 0) if first_replica else 0
         # An empty slice has no gradient, so the first rank that has some of it leads.
         leads = first_replica and handle.rank == start // flat.sharded_size.numel()
-        yield Held(tuple(shape), Part("sharded", elements, leads=leads))
+        yield Held(tuple(shape), Part("sharded", elements, leads=leads), sliced=True)

@@ -1,0 +1,304 @@
+"""Trainings among ranks: ``python -m tests.ranked RANK WORLD RENDEZVOUS`` runs them all on one rank; JSON comes out.
+
+Everything is a small multiple of a power of two, so that sums are exact in whatever order they are taken: what all
+ranks tell together must be what one rank alone tells, to the last count.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scalescope import wire
+from scalescope.packing import unpack
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, ShardingStrategy, fully_shard
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.small_training import columns, events, layouts, samples, watching
+
+ROOT = Path(__file__).parents[1]
+BATCH = 8
+UPDATES = 4
+# In this update the last sample, which the last rank has, overflows at this row of the first layer, which the first
+# rank has where the layer is spread over them.
+BAD, ROW = 2, 1
+
+Wrap = Callable[[nn.Module], nn.Module]
+Told = dict[str, Any]
+
+
+class Pair(nn.Module):
+    """Two layers, of 5 x 7 and 7 x 1 weights: nothing that divides evenly, and less rows than ranks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Linear(5, 7), nn.Linear(7, 1)
+        self.factor = torch.ones(1, 1)
+        for parameter in self.parameters():
+            with torch.no_grad():
+                parameter.copy_(torch.randint(-2, 3, parameter.shape).float())
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(batch).relu()
+        hidden.register_hook(lambda gradient: gradient * self.factor.to(gradient.dtype))
+        answer: torch.Tensor = self.second(hidden)
+        return answer
+
+
+class Calls(TorchDispatchMode):
+    """Counts what is asked of the process group."""
+
+    def __init__(self) -> None:
+        TorchDispatchMode.__init__(self)
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "c10d" in func.namespace:
+            self.counts[str(func)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def share(rank: int, world: int) -> slice:
+    return slice(BATCH * rank // world, BATCH * (rank + 1) // world)
+
+
+def train(
+    wrap: Wrap | None = None,
+    *,
+    rank: int = 0,
+    world: int = 1,
+    scaler: torch.amp.GradScaler | None = None,
+    watched: bool = True,
+    inner: bool = False,
+    late: bool = False,
+    average: bool = False,
+) -> Told:
+    """Train :class:`Pair` on this rank's share of each batch.
+
+    ``inner``: it is the wrapped model that is watched; ``late``: it is wrapped after that. ``average``: the trainer
+    averages gradients over ranks by hand.
+    """
+    pair = Pair()
+    model = pair if wrap is None or late else wrap(pair)
+    optimizer = torch.optim.SGD(model.parameters(), lr=2.0**-6)
+    scaler = scaler or torch.amp.GradScaler("cpu", init_scale=2.0**8)
+    mine = share(rank, world)
+    seen = pair if inner or late else model
+    ears = watching(seen, optimizer, scaler, every=1) if watched else nullcontext()
+    with ears as heard, Calls() as calls:
+        model = wrap(pair) if wrap is not None and late else model
+        torch.manual_seed(1)
+        for update in range(UPDATES):
+            batch = torch.randint(-2, 3, (BATCH, 5)).float()
+            factor = torch.ones(BATCH, 7)
+            factor[-1, ROW] = torch.inf if update == BAD else 1.0
+            pair.factor = factor[mine]
+            optimizer.zero_grad()
+            scaler.scale(model(batch[mine]).mean()).backward()
+            if average:
+                _average(model, world)
+            scaler.step(optimizer)
+            scaler.update()
+        records = [] if heard is None else heard.end()
+    told = _told(records)
+    told["weights"] = [_local(parameter).tolist() for parameter in model.parameters()]
+    told["calls"] = dict(calls.counts)
+    return told
+
+
+def _average(model: nn.Module, world: int) -> None:
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        distributed.all_reduce(parameter.grad)
+        parameter.grad.div_(world)
+
+
+def _local(tensor: torch.Tensor | None) -> torch.Tensor:
+    assert tensor is not None
+    return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
+
+
+def _told(records: Sequence[wire.Record]) -> Told:
+    if not records:
+        return {}
+    layout = layouts(records)[-1]
+    names = [parameter.name for parameter in layout.parameters]
+    found: dict[int, dict[str, list[float]]] = {}
+    for step, sample in samples(records).items():
+        table = unpack(sample.table)
+        indexes = np.frombuffer(sample.parameters, "<i4").tolist() or range(len(names))
+        for row, index in enumerate(indexes):
+            counts = [*table.counts[row].tolist(), *(int(one[row]) for one in (table.zero, table.inf, table.nan))]
+            found.setdefault(step, {})[names[index]] = counts
+    looked: dict[str, float] = {}
+    for record in records:
+        if isinstance(record, wire.Tally) and record.subject == "parameter" and record.step == 0:
+            indexes = np.frombuffer(record.indexes, "<i4").tolist()
+            counted = np.frombuffer(record.columns["looked"], "<f8").tolist()
+            looked = {names[index]: count for index, count in zip(indexes, counted, strict=True)}
+    series = columns(records)
+    return {
+        "parts": {name: list(_fields(part)) for name, part in zip(names, layout.parts, strict=False)},
+        "shapes": {parameter.name: parameter.shape for parameter in layout.parameters},
+        "formats": {parameter.name: parameter.compute_format for parameter in layout.parameters},
+        "samples": found,
+        "looked": looked,
+        "skips": events(records, "skip"),
+        "scale": series["scale"],
+        "skipped": series["skipped"],
+        "passes": [sample.micro_batches for sample in samples(records).values()],
+    }
+
+
+def _fields(part: wire.Part) -> tuple[str, int, bool]:
+    return part.placement, part.elements, part.leads
+
+
+def _sharded(model: nn.Module) -> nn.Module:
+    for layer in (*model.children(), model):
+        fully_shard(layer)
+    return model
+
+
+def _narrow(model: nn.Module) -> nn.Module:
+    fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
+    return model
+
+
+def _hybrid(model: nn.Module) -> nn.Module:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
+    for layer in (*model.children(), model):
+        fully_shard(layer, mesh=mesh)
+    return model
+
+
+def _flat(model: nn.Module, *, originals: bool) -> nn.Module:
+    return FullyShardedDataParallel(
+        model,
+        device_id=torch.device("cpu"),
+        use_orig_params=originals,
+        sharding_strategy=ShardingStrategy.FULL_SHARD,
+        auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
+    )
+
+
+def _summed_scaler() -> torch.amp.GradScaler:
+    return ShardedGradScaler("cpu", init_scale=2.0**8)
+
+
+def tensor_parallel(rank: int) -> Told:
+    """A norm on a part of the sequence each, whose gradients are summands, before two layers that are cut in two."""
+    mesh = init_device_mesh("cpu", (2,))
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"norm": nn.LayerNorm(8), "up": nn.Linear(8, 6), "down": nn.Linear(6, 8)})
+    plan = {
+        "norm": SequenceParallel(),
+        "up": ColwiseParallel(input_layouts=Shard(1)),
+        "down": RowwiseParallel(input_layouts=Shard(-1)),
+    }
+    parallelize_module(model, mesh, plan)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    batch = torch.randn(2, 4, 8).chunk(2, dim=1)[rank]
+    with watching(model, optimizer, every=1) as ears:
+        for _ in range(2):
+            optimizer.zero_grad()
+            model["down"](model["up"](model["norm"](batch)).relu()).square().mean().backward()
+            kept = {name: _local(parameter.grad).count_nonzero().item() for name, parameter in model.named_parameters()}
+            optimizer.step()
+        told = _told_without_scaler(ears.end())
+    return told | {"nonzero": kept}
+
+
+def _told_without_scaler(records: Sequence[wire.Record]) -> Told:
+    layout = layouts(records)[-1]
+    sample = samples(records)[1]
+    names = [parameter.name for parameter in layout.parameters]
+    indexes = np.frombuffer(sample.parameters, "<i4").tolist() or range(len(names))
+    table = unpack(sample.table)
+    return {
+        "parts": {name: list(_fields(part)) for name, part in zip(names, layout.parts, strict=True)},
+        "counted": {names[index]: int(table.counts[row].sum()) for row, index in enumerate(indexes)},
+    }
+
+
+def all_of(rank: int, world: int) -> dict[str, Told]:
+    here: dict[str, Any] = {"rank": rank, "world": world}
+    found = {
+        "ddp": train(DistributedDataParallel, **here),
+        "ddp, the inner model watched": train(DistributedDataParallel, inner=True, **here),
+        "ddp, wrapped later": train(DistributedDataParallel, late=True, **here),
+        "ddp, not watched": train(DistributedDataParallel, watched=False, **here),
+        "ddp, rank 1 watched": train(DistributedDataParallel, watched=rank == 1, **here),
+        "fsdp2": train(_sharded, **here),
+        "fsdp2, not watched": train(_sharded, watched=False, **here),
+        "fsdp2, rank 1 watched": train(_sharded, watched=rank == 1, **here),
+        "fsdp2, bf16": train(_narrow, **here),
+        "by hand": train(average=True, **here),
+        "fsdp1, originals": train(lambda model: _flat(model, originals=True), scaler=_summed_scaler(), **here),
+        "fsdp1, flat": train(lambda model: _flat(model, originals=False), scaler=_summed_scaler(), **here),
+        "fsdp1, not watched": train(
+            lambda model: _flat(model, originals=True), scaler=_summed_scaler(), watched=False, **here
+        ),
+    }
+    if world == 2:
+        found["tensor parallel"] = tensor_parallel(rank)
+    if world == 4:
+        found["hybrid"] = train(_hybrid, **here)
+    return found
+
+
+def launched(world: int, folder: Path, module: str = "tests.ranked", *more: str) -> list[Any]:
+    """What each rank says of ``module``, a program that takes its rank, the world, a file to meet at, and ``more``."""
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", module, str(rank), str(world), str(folder / "rendezvous"), *more],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world)
+    ]
+    try:
+        said = [rank.communicate(timeout=180) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert all(rank.returncode == 0 for rank in ranks), "\n".join(errors[-3000:] for _, errors in said)
+    return [json.loads(answer) for answer, _ in said]
+
+
+def main(rank: int, world: int, rendezvous: str) -> None:
+    # Torch's own, of what it means to do differently one day.
+    warnings.simplefilter("ignore")
+    distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world)
+    told = all_of(rank, world)
+    distributed.barrier()
+    distributed.destroy_process_group()
+    sys.stdout.write(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
