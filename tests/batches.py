@@ -21,6 +21,7 @@ from scalescope.wire import (
     Layout,
     Module,
     Parameter,
+    Part,
     Probe,
     Record,
     Sample,
@@ -89,7 +90,11 @@ class Dictation:
     sequence: int = field(default=0)
 
     def layout(
-        self, *parameters: tuple[str, str | None], backward: Sequence[int] = (), modules: Sequence[str] = ()
+        self,
+        *parameters: tuple[str, str | None],
+        backward: Sequence[int] = (),
+        modules: Sequence[str] = (),
+        parts: Sequence[Part] = (),
     ) -> Layout:
         """Parameters of 8 elements by name and compute format, and modules by name."""
         return Layout(
@@ -98,6 +103,7 @@ class Dictation:
             order="observed",
             backward=list(backward),
             modules=[Module(name, "Linear") for name in modules],
+            parts=list(parts),
         )
 
     def steps(self, first: int, count: int, *windows: tuple[int, object], **columns: Values) -> Steps:

@@ -63,6 +63,7 @@ def detail(scaler: dict[str, object] | None = None) -> RunDetail:
         parameters=[],
         modules=[],
         segments=[],
+        world_size=1,
         ranks=[0],
         ledger=[],
         note="",

@@ -6,12 +6,17 @@ import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scalescope.numerics.exponents import Histograms
-from scalescope_server.store.derived import derive, format_code
+from scalescope_server.store.derived import format_code, gradient_sums
 
 from tests.batches import histograms
 
 FORMATS = np.array([format_code("fp16"), format_code("torch.bfloat16"), format_code(None)], np.uint8)
+
+
+def derive(table: Histograms, formats: NDArray[np.uint8], scale: float | None) -> dict[str, float]:
+    return gradient_sums(table, formats, scale).values()
 
 
 def test_shares_are_over_all_parameters_and_values_are_divided_by_the_scale() -> None:
@@ -49,3 +54,11 @@ def test_a_scale_of_zero_leaves_nothing_to_divide_by(scale: float | None, amax: 
 @pytest.mark.parametrize("name", [None, "", "float64", "int8", "complex64"])
 def test_a_format_without_known_limits_has_no_subnormal_share(name: str | None) -> None:
     assert "subnormal_share" not in derive(histograms([0]), np.array([format_code(name)], np.uint8), 1.0)
+
+
+def test_sums_of_two_ranks_are_those_of_all_their_rows() -> None:
+    one, other = histograms([0, -15, -26], zero=1), histograms([-15, 3], zero=2, inf=1)
+    whole = gradient_sums(Histograms.stack([one, other]), FORMATS[:2], 4.0)
+    assert gradient_sums(one, FORMATS[:1], 4.0).plus(gradient_sums(other, FORMATS[1:2], 4.0)) == whole
+    assert whole.values()["grad_norm"] == math.inf
+    assert gradient_sums(Histograms.empty(1), FORMATS[:1], 4.0).plus(whole) == whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from scalescope.wire import Layout
+from scalescope.wire import Layout, Part
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.errors import BadRecord
 
@@ -85,3 +85,24 @@ def test_a_sample_of_outputs_counts_in_modules(store: Store) -> None:
     outside = say.sample(0, histograms([0], [0]), kind="grad_output")
     with pytest.raises(BadRecord, match="expected the index of one of the 1 modules of the layout, got 1"):
         store.writer.append(batch(hello(), layout, outside)).result()
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([Part("sharded", 4, True)], "expected a part for each of the 2 parameters, or none, got 1"),
+        ([Part("local", 9, True)] * 2, "expected at most 8 elements of 'a', got 9"),
+    ],
+)
+def test_parts_that_cannot_be_are_refused_and_the_store_goes_on(store: Store, parts: list[Part], message: str) -> None:
+    say = Dictation()
+    with pytest.raises(BadRecord, match=message):
+        store.writer.append(batch(hello(), say.layout(("a", None), ("b", None), parts=parts))).result()
+    store.writer.append(batch(hello(), Dictation().layout(("a", None), ("b", None)))).result()
+    assert [p.name for p in store.reader.run("run").parameters] == ["a", "b"]
+
+
+def test_a_segment_has_as_many_ranks_as_any_of_them_says(store: Store) -> None:
+    for rank, world_size in ((0, 1), (5, 4), (1, 2)):
+        store.writer.append(batch(hello(rank=rank, world_size=world_size), Dictation().steps(0, 1))).result()
+    assert store.reader.run("run").world_size == 6

@@ -107,6 +107,7 @@ class RunAnswer(RunLine, frozen=True, kw_only=True):
     parameters: list[ParameterRow]
     modules: list[ModuleLine]
     segments: list[SegmentRow]
+    world_size: int
     ranks: list[int]
     ledger: list[LedgerRow]
 

@@ -19,7 +19,7 @@ from scalescope_server.answers import (
     run_line,
     series_columns,
 )
-from scalescope_server.inputs import Cursor, Rank, RunHere, SpanHere, clamped
+from scalescope_server.inputs import AnyRank, Cursor, RunHere, SpanHere, clamped
 from scalescope_server.openapi import answers
 from scalescope_server.rooms import RoomsHere
 from scalescope_server.store.curves import MAX_POINTS
@@ -96,7 +96,7 @@ async def get_series(
     span: SpanHere,
     name: Annotated[list[Name], Query(max_length=MAX_SERIES)] = [],  # noqa: B006 - FastAPI copies it
     points: int = MAX_POINTS,
-    rank: Rank = 0,
+    rank: AnyRank = None,
 ) -> Response:
     """The series called ``name`` (may be repeated; without any: all the run has, 64 at most)."""
 

@@ -49,3 +49,5 @@ RunHere = Annotated[RunId, Depends(run_of)]
 SpanHere = Annotated[Span, Depends(span_of)]
 Cursor = Annotated[str | None, Query(max_length=512)]
 Rank = Annotated[int, Query(ge=0, lt=2**31)]
+# Left out: all ranks together, as far as they tell of one whole.
+AnyRank = Annotated[int | None, Query(ge=0, lt=2**31)]

@@ -27,7 +27,7 @@ class Range(TypedDict):
     start: int | None
     stop: int | None
     points: int
-    rank: int
+    rank: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,4 +77,4 @@ class Layers:
         return computed_rows(listed.parameters)
 
     def _listed(self) -> Listed:
-        return self.reader.listed(self.run, stop=self.range["stop"], rank=self.range["rank"])
+        return self.reader.listed(self.run, stop=self.range["stop"], rank=self.range["rank"] or 0)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 from scalescope.wire import SampleKind
 
 from scalescope_server.answers import json_answer
-from scalescope_server.inputs import Cursor, Rank, RunHere, Span, SpanHere, clamped
+from scalescope_server.inputs import AnyRank, Cursor, Rank, RunHere, Span, SpanHere, clamped
 from scalescope_server.layer_rows import SAMPLED, TALLIED, LayerMeasure
 from scalescope_server.layers import Layers, NarrowFormat, Range
 from scalescope_server.measured_answers import FactsAnswer, HistogramAnswer, LayersAnswer, ProbesAnswer, probe_line
@@ -64,9 +64,9 @@ async def get_layers(
     kind: SampleKind = "grad",
     narrow: Annotated[NarrowFormat | None, Query(alias="format")] = None,
     points: int = MAX_BUCKETS,
-    rank: Rank = 0,
+    rank: AnyRank = None,
 ) -> Response:
-    """One measure of every parameter, or of every module, over time.
+    """One measure of every parameter, or of every module, over time; without ``rank`` of all ranks merged.
 
     ``kind``: of the samples, for measures of exponent histograms. ``format``: what absorbed shares and headrooms
     ask about, by default each layer's own.
@@ -89,9 +89,9 @@ async def get_histogram(
     parameter: Annotated[str, Query(max_length=512)],
     kind: SampleKind = "grad",
     points: int = MAX_BUCKETS,
-    rank: Rank = 0,
+    rank: AnyRank = None,
 ) -> Response:
-    """The exponent histograms of one parameter over time, as it stood, scaled.
+    """The exponent histograms of one parameter over time, as it stood, scaled; without ``rank`` of all ranks merged.
 
     Of the kinds ``forward`` and ``grad_output`` the name is that of a module.
     """
@@ -99,6 +99,6 @@ async def get_histogram(
     return json_answer(await rooms.reading.read(layers.histogram, parameter, kind))
 
 
-def _layers(rooms: Rooms, run: RunId, span: Span, points: int, rank: int) -> Layers:
+def _layers(rooms: Rooms, run: RunId, span: Span, points: int, rank: int | None) -> Layers:
     read = Range(start=span.start, stop=span.stop, points=clamped(points, MAX_BUCKETS), rank=rank)
     return Layers(rooms.store.reader, run, read)

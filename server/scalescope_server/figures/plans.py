@@ -93,6 +93,7 @@ PLANS: tuple[Plan, ...] = (
 
 # Told elsewhere: by the scale's chart, the tiles and the clocks.
 _TOLD = {"scale", "skipped", "applied", "attempted", "growth_tracker", "tokens", "amax", "scheduler_steps"}
+_TOLD |= {"ranks_missing", "ranks_missing/update"}
 
 
 def plans_for(names: Sequence[str]) -> list[Plan]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,9 @@ from scalescope_server.store.folding import looked_up, positions_of, rows_of
 from scalescope_server.store.levels import bucket_size
 from scalescope_server.store.measured import is_periodic
 from scalescope_server.store.records import SampleBucket
-from scalescope_server.store.sample_rollup import packed_of, pile_of
+from scalescope_server.store.sample_rollup import Pile, packed_of, pile_of
+from scalescope_server.store.shares import Shares, read_shares
+from scalescope_server.store.tables import ALL_RANKS
 from scalescope_server.store.values import scale_of
 from scalescope_server.store.views import SAMPLES, View, read_view
 
@@ -25,12 +27,33 @@ def read_samples(
 ) -> tuple[int, list[SampleBucket]]:
     """(steps in a bucket, buckets in order of their steps; several of one step differ in scale or periodic).
 
-    Bucket 1 is the samples themselves. ``chosen``: the positions of the parameters or modules that make the rows.
+    Bucket 1 is the samples themselves, those of all ranks merged where the view is of all. ``chosen``: the positions of
+    the parameters or modules that make the rows.
     """
     rows = np.asarray(chosen, np.int64)
     level, found = read_view(connection, SAMPLES, view, points, cells=BINS * len(rows))
+    if level == 0 and view.rank == ALL_RANKS:
+        return 1, _of_ranks(read_shares(connection, view), found, rows)
     read = _of_bucket if level else _of_sample
     return bucket_size(level), [read(stored, rows) for stored in found]
+
+
+def _of_ranks(shares: Shares, found: Iterable[Row[Any]], chosen: NDArray[np.int64]) -> list[SampleBucket]:
+    piles: dict[tuple[int, int, float, int, bool], Pile] = {}
+    for stored in found:
+        key = (stored.step, stored.segment, stored.scale, stored.scale_flag, is_periodic(stored.reason))
+        pile = piles.setdefault(key, Pile.empty(len(chosen)))
+        positions = positions_of(stored.positions, stored.rows)
+        rows = rows_of(positions, chosen)
+        reported, leads = shares.taken(stored.segment, stored.rank, chosen)
+        taken = np.flatnonzero((rows >= 0) & reported)
+        pile.add(taken, unpack(packed_of(stored)).take(rows[taken]), leads[taken].astype(np.int64))
+    return [
+        SampleBucket(step, scale_of(scale, flag), periodic, pile.samples, pile.table)
+        for (step, _, scale, flag, periodic), pile in piles.items()
+        # What no rank reports is left out, as a rank's own copy of what another one reports is.
+        if pile.samples.any() or pile.table.numel.any()
+    ]
 
 
 def _of_sample(stored: Row[Any], chosen: NDArray[np.int64]) -> SampleBucket:

@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection, Select, bindparam, select
 
 from scalescope_server.store import tables
+from scalescope_server.store.derived import MERGED_SERIES
 from scalescope_server.store.levels import bucket_size, finest
 from scalescope_server.store.records import Series
-from scalescope_server.store.tables import STEP_COLUMNS
+from scalescope_server.store.tables import ALL_RANKS, STEP_COLUMNS
 from scalescope_server.store.values import FLAG_BITS, FLAG_MASK, restored
 
 MAX_POINTS = 1500
+
+Ranks = Callable[[str], int]
 
 # Both follow from ``skipped`` and are not stored.
 _COUNTS = ("attempted", "applied")
 
 
 def read_series(
-    connection: Connection, run: int, names: Sequence[str], start: int, stop: int, points: int, rank: int
+    connection: Connection, run: int, names: Sequence[str], start: int, stop: int, points: int, ranks: Ranks
 ) -> tuple[int, dict[str, Series]]:
     """(steps in a bucket, name -> series) over the buckets that meet the steps [start, stop).
 
     ``points`` is clamped to 1 to ``MAX_POINTS``. A name the run does not have reads as an empty series.
     """
     level = finest(start, stop, min(max(points, 1), MAX_POINTS))
-    if level:
-        found = _rolled(connection, run, names, start, stop, level, rank)
-    else:
-        found = _exact(connection, run, names, start, stop, rank)
+    found: dict[str, Series] = {}
+    for rank in sorted(set(map(ranks, names))):
+        some = [name for name in names if ranks(name) == rank]
+        if level:
+            found |= _rolled(connection, run, some, start, stop, level, rank)
+        else:
+            found |= _exact(connection, run, some, start, stop, rank)
     return bucket_size(level), {name: found[name] for name in names}
+
+
+def ranks_of(world_size: int, rank: int | None) -> Ranks:
+    """Name -> whose values are read: of ``rank``; for None of rank 0, and what is read out of measurements of all."""
+    if rank is not None:
+        return lambda _: rank
+    merged = frozenset(MERGED_SERIES) if world_size > 1 else frozenset[str]()
+    return lambda name: ALL_RANKS if name in merged else 0
 
 
 def series_names(connection: Connection, run: int) -> list[str]:

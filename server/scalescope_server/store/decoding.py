@@ -14,7 +14,7 @@ from scalescope.rows import column_arrays, indexes, tallied, times
 from scalescope.wire import Bye, Event, Layout, Probe, Record, Sample, Setup, Steps, Tally, WireError
 
 from scalescope_server.store.columns import FOLDS, Columns
-from scalescope_server.store.derived import DERIVED
+from scalescope_server.store.derived import MERGED_SERIES
 from scalescope_server.store.errors import BadRecord
 from scalescope_server.store.json_text import dumps, json_object
 from scalescope_server.store.levels import MAX_STEP
@@ -24,7 +24,7 @@ from scalescope_server.store.tables import STEP_COLUMNS
 MAX_NUMEL = 2**38
 
 # Names that mean something else than a number the user logged; hers are kept beside them.
-_TAKEN = frozenset({"applied", "attempted", "update_ratio", *DERIVED})
+_TAKEN = frozenset({"applied", "attempted", *MERGED_SERIES})
 _OWN_PREFIX = "user/"
 
 # What is no count: sums of squares or products may leave float64, a largest finite value cannot.

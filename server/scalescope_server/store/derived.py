@@ -1,6 +1,7 @@
-"""The series that the store reads out of every sample of gradients.
+"""The series that the store reads out of every sample of gradients, and of every tally of updates.
 
-Shares are over all parameters of the sample together. Values are those of ``numerics.md``: zeros over elements,
+Each is read out of a few sums, which add up over the ranks of a sharded training. Shares are over all parameters of the
+sample together. Values are those of ``numerics.md``: zeros over elements,
 subnormals of each parameter's own compute format over the elements whose format is known, fp16 flushes at the
 scale of the step over the non-zeros (the low bound).
 """
@@ -8,13 +9,22 @@ scale of the step over the non-zeros (the low bound).
 from __future__ import annotations
 
 import math
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import Histograms, flushed, subnormal
 from scalescope.numerics.formats import BF16, E4M3FN, E5M2, FP16, FP32, FloatFormat, known_format
 
-DERIVED = ("zero_share", "subnormal_share", "flush_share", "amax", "grad_norm")
+from scalescope_server.store.columns import Columns
+
+DERIVED = ("zero_share", "subnormal_share", "flush_share", "amax", "grad_norm", "update_ratio")
+
+SumsKind = Literal["grad", "update"]
+# How many of the ranks that tell gradients, or updates, a point over all of them still lacks.
+MISSING: dict[SumsKind, str] = {"grad": "ranks_missing", "update": "ranks_missing/update"}
+# The series that a run of several ranks has of all of them together.
+MERGED_SERIES = (*DERIVED, *MISSING.values())
 
 # The position of a format is the code that ``layout.formats`` stores; 0 is "not known". Only append.
 _FORMATS: tuple[FloatFormat | None, ...] = (None, FP16, BF16, FP32, E4M3FN, E5M2)
@@ -25,29 +35,92 @@ def format_code(name: str | None) -> int:
     return _FORMATS.index(known_format(name))
 
 
-def derive(table: Histograms, formats: NDArray[np.uint8], scale: float | None) -> dict[str, float]:
-    """Series name -> value of one sample of gradients, scaled by ``scale``.
+class GradientSums(NamedTuple):
+    """What the series of one step of gradients are read out of, over some of its elements.
 
-    ``formats``: code of each row's compute format, uint8 [rows]. A share of nothing is left out. ``amax`` and
-    ``grad_norm`` are divided by the scale; the norm is inf or NaN when a gradient is.
+    ``of_known``: elements whose compute format is known, ``subnormal`` those of them below its normal range.
+    ``flushed``: at the scale of the step, the low bound. ``amax`` and ``norm`` are of the finite values, unscaled.
     """
+
+    elements: float
+    zero: float
+    nonzero: float
+    flushed: float
+    subnormal: float
+    of_known: float
+    amax: float
+    norm: float
+    nan: float
+    inf: float
+
+    def plus(self, other: GradientSums) -> GradientSums:
+        """Of both together, whatever their scales."""
+        added = GradientSums(*(one + two for one, two in zip(self, other, strict=True)))
+        # NaN, of a scale of 0, is no maximum: it stays.
+        amax = float(np.maximum(self.amax, other.amax))
+        return added._replace(amax=amax, norm=math.hypot(self.norm, other.norm))
+
+    def values(self) -> dict[str, float]:
+        """Series name -> value. A share of nothing is left out; the norm is inf or NaN when a gradient is."""
+        norm = math.nan if self.nan else math.inf if self.inf and not math.isnan(self.norm) else self.norm
+        found = {
+            "amax": self.amax,
+            "grad_norm": norm,
+            **_share("zero_share", self.zero, self.elements),
+            **_share("flush_share", self.flushed, self.nonzero),
+            **_share("subnormal_share", self.subnormal, self.of_known),
+        }
+        return found if self.elements else {}
+
+
+class UpdateSums(NamedTuple):
+    """Squares of the updates, and of the weights that they moved, where both are known."""
+
+    moved: float
+    held: float
+
+    def plus(self, other: UpdateSums) -> UpdateSums:
+        return UpdateSums(self.moved + other.moved, self.held + other.held)
+
+    def values(self) -> dict[str, float]:
+        """norm(d) / norm(w); left out where there is no weight."""
+        return {"update_ratio": math.sqrt(self.moved / self.held)} if self.held else {}
+
+
+def gradient_sums(table: Histograms, formats: NDArray[np.uint8], scale: float | None) -> GradientSums:
+    """Of one sample of gradients, scaled by ``scale``. ``formats``: code of each row's compute format, uint8 [rows]."""
     total = table.total()
-    numel, nonzero = float(total.numel[0]), float(total.nonzero[0])
-    found = {
-        "amax": _unscaled(float(total.amax[0]), scale),
-        "grad_norm": _unscaled(_norm(total), scale),
-        **_share("zero_share", float(total.zero[0]), numel),
-        **_share("flush_share", float(flushed(total, FP16)[0][0]), nonzero),
-        **_subnormal_share(table, formats),
-    }
-    return found if numel else {}
+    subnormals, of_known = _subnormals(table, formats)
+    return GradientSums(
+        elements=float(total.numel[0]),
+        zero=float(total.zero[0]),
+        nonzero=float(total.nonzero[0]),
+        flushed=float(flushed(total, FP16)[0][0]),
+        subnormal=subnormals,
+        of_known=of_known,
+        amax=_unscaled(float(total.amax[0]), scale),
+        norm=_unscaled(math.sqrt(float(total.sum_squares[0])), scale),
+        nan=float(total.nan[0]),
+        inf=float(total.inf[0]),
+    )
+
+
+def update_sums(columns: Columns) -> UpdateSums | None:
+    """Of one tally of parameters; None where it does not tell both norms."""
+    if not {"update_squares", "weight_squares"} <= set(columns):
+        return None
+    moved, held = columns["update_squares"], columns["weight_squares"]
+    known = ~(np.isnan(moved) | np.isnan(held))
+    with np.errstate(over="ignore"):
+        return UpdateSums(float(moved[known].sum()), float(held[known].sum()))
 
 
 def _share(name: str, part: float, whole: float) -> dict[str, float]:
     return {name: part / whole} if whole else {}
 
 
-def _subnormal_share(table: Histograms, formats: NDArray[np.uint8]) -> dict[str, float]:
+def _subnormals(table: Histograms, formats: NDArray[np.uint8]) -> tuple[float, float]:
+    """(subnormals of each row's own format, elements whose format is known)."""
     part = whole = 0.0
     for code in np.unique(formats).tolist():
         limits = _FORMATS[code]
@@ -57,13 +130,7 @@ def _subnormal_share(table: Histograms, formats: NDArray[np.uint8]) -> dict[str,
         of_format = table if len(rows) == table.rows else table.take(rows)
         part += float(subnormal(of_format, limits).sum())
         whole += float(of_format.numel.sum())
-    return _share("subnormal_share", part, whole)
-
-
-def _norm(total: Histograms) -> float:
-    if total.nan[0]:
-        return math.nan
-    return math.inf if total.inf[0] else math.sqrt(float(total.sum_squares[0]))
+    return part, whole
 
 
 def _unscaled(value: float, scale: float | None) -> float:

@@ -25,6 +25,7 @@ def enter_derived(
 
     ``of_all``: the series that all of them tell. ``sequence``: of one of them.
     """
+    told = [(step, values) for step, values in told if values]
     if not told:
         return
     known = _known_steps(transaction, origin, [step for step, _ in told], of_all, sequence)

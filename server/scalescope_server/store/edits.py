@@ -18,22 +18,33 @@ from scalescope_server.store.transaction import Transaction
 from scalescope_server.store.upsert import larger, replace_rows
 
 
-def enter_heartbeat(connection: Connection, hello: Hello, beat: Heartbeat, at: float) -> None:
+def enter_heartbeat(transaction: Transaction, hello: Hello, beat: Heartbeat, at: float) -> None:
     """The caller lives, whether or not it has sent a record yet."""
-    origin = origin_of(connection, hello, at)
+    origin = origin_of(transaction, hello, at)
     row = tables.ledger.c
-    progress_at = beat.progress_at if beat.progress_at is not None and math.isfinite(beat.progress_at) else None
     told = {
         "last_seen_at": larger(row.last_seen_at, at),
         "dropped": larger(row.dropped, beat.dropped),
         "beat_at": at,
         "progress_step": None if beat.step is None else origin.first_step + beat.step,
-        "progress_at": progress_at,
+        "progress_at": _progress_at(beat, at),
         "pending": beat.pending,
+        "sent_bytes": larger(row.sent_bytes, beat.sent_bytes),
+        "thread_cpu_s": _seconds(beat.thread_cpu_s),
     }
     mine = (row.segment == origin.segment) & (row.rank == origin.rank)
-    connection.execute(update(tables.ledger).where(mine).values(told))
-    seen(connection, origin.run, at)
+    transaction.connection.execute(update(tables.ledger).where(mine).values(told))
+    seen(transaction.connection, origin.run, at)
+
+
+def _progress_at(beat: Heartbeat, at: float) -> float | None:
+    """When the last update closed by our clock: how long ago that was, the trainer knows by its own."""
+    ago = math.nan if beat.progress_at is None else beat.at - beat.progress_at
+    return at - max(ago, 0.0) if math.isfinite(ago) else None
+
+
+def _seconds(told: float | None) -> float | None:
+    return told if told is not None and math.isfinite(told) and told >= 0 else None
 
 
 def patch_run(connection: Connection, run: str, changes: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ def enter_batch(transaction: Transaction, batch: Batch) -> Receipt:
     Raises:
         BadRecord: naming the record; the transaction must be rolled back then.
     """
-    origin = origin_of(transaction.connection, batch.hello, batch.received_at)
+    origin = origin_of(transaction, batch.hello, batch.received_at)
     ledger, fresh = _fresh(origin.ledger, batch.records)
     _check_end(origin, fresh)
     decoded = [decode(record) for record in fresh]

@@ -20,6 +20,7 @@ from scalescope_server.store import tables
 from scalescope_server.store.derived import format_code
 from scalescope_server.store.errors import BadRecord
 from scalescope_server.store.origin import Origin
+from scalescope_server.store.parts import Share, each, nothing, packed_parts, share_of
 from scalescope_server.store.upsert import Insert, insert_for, replace_rows
 
 
@@ -28,16 +29,22 @@ class Places:
     """What the indexes of a caller's records mean.
 
     ``positions``: parameter index -> position among the run's parameters, int64; ``formats``: code of its compute
-    format, uint8. ``modules``: module index -> position among the run's modules, int64.
+    format, uint8; ``share``: what the merge of all ranks takes of it. ``modules``: module index -> position among the
+    run's modules, int64.
     """
 
     positions: NDArray[np.int64]
     formats: NDArray[np.uint8]
+    share: Share
     modules: NDArray[np.int64]
 
     def of(self, subject: Subject) -> NDArray[np.int64]:
         """Index -> position of the parameters or of the modules."""
         return self.positions if subject == "parameter" else self.modules
+
+    def share_of(self, subject: Subject, indexes: NDArray[np.int64]) -> Share:
+        """What the merge of all ranks takes of the parameters or modules at ``indexes``."""
+        return self.share.of(indexes) if subject == "parameter" else each(len(indexes))
 
     def positions_of(self, subject: Subject, indexes: NDArray[np.int64], record: Record) -> NDArray[np.int64]:
         """Position of each of ``indexes``.
@@ -71,14 +78,19 @@ def enter_layout(connection: Connection, origin: Origin, record: Layout) -> None
     _store_parameters(connection, origin.run, record, positions)
     _store_modules(connection, origin.run, record, modules)
     formats = np.array([format_code(p.compute_format) for p in record.parameters], np.uint8)
+    parts = packed_parts(record)
     row = {
         "segment": origin.segment,
         "rank": origin.rank,
         "positions": positions.tobytes(),
         "formats": formats.tobytes(),
         "modules": modules.tobytes(),
+        "parts": parts,
     }
     replace_rows(connection, tables.layout, [row])
+    reports = share_of(parts, len(positions), origin.rank).reports.any()
+    of_caller = {"of_segment": origin.segment, "of_rank": origin.rank}
+    connection.execute(_REPORTS, {**of_caller, "now_reports": bool(reports)})
     connection.execute(_ORDERED, {"of_segment": origin.segment, "known_by": record.order})
 
 
@@ -91,9 +103,10 @@ def places_of(connection: Connection, origin: Origin) -> Places:
     """What the indexes of a caller's records mean; empty before its first layout."""
     row = connection.execute(_LAYOUT, {"of_segment": origin.segment, "of_rank": origin.rank}).one_or_none()
     if row is None:
-        return Places(np.zeros(0, np.int64), np.zeros(0, np.uint8), np.zeros(0, np.int64))
+        return Places(np.zeros(0, np.int64), np.zeros(0, np.uint8), nothing(0), np.zeros(0, np.int64))
     positions, modules = (np.frombuffer(raw, "<i4").astype(np.int64) for raw in (row.positions, row.modules))
-    return Places(positions, np.frombuffer(row.formats, np.uint8), modules)
+    share = share_of(row.parts, len(positions), origin.rank)
+    return Places(positions, np.frombuffer(row.formats, np.uint8), share, modules)
 
 
 def _check(record: Layout) -> None:
@@ -166,8 +179,13 @@ _LISTS: dict[Subject, Select[Any]] = {
     "parameter": _listed(tables.parameter),
     "module": _listed(tables.module),
 }
-_LAYOUT = select(tables.layout.c.positions, tables.layout.c.formats, tables.layout.c.modules).where(
-    tables.layout.c.segment == bindparam("of_segment"), tables.layout.c.rank == bindparam("of_rank")
+_LAYOUT = select(
+    tables.layout.c.positions, tables.layout.c.formats, tables.layout.c.parts, tables.layout.c.modules
+).where(tables.layout.c.segment == bindparam("of_segment"), tables.layout.c.rank == bindparam("of_rank"))
+_REPORTS = (
+    update(tables.ledger)
+    .where(tables.ledger.c.segment == bindparam("of_segment"), tables.ledger.c.rank == bindparam("of_rank"))
+    .values(reports=bindparam("now_reports"))
 )
 _ORDERED = (
     update(tables.segment)

@@ -11,9 +11,10 @@ from sqlalchemy import insert
 
 from scalescope_server.store import tables
 from scalescope_server.store.decoding import Measured
-from scalescope_server.store.derived import derive
+from scalescope_server.store.derived import GradientSums, gradient_sums
 from scalescope_server.store.derived_points import enter_derived
 from scalescope_server.store.folding import Key, packed_positions
+from scalescope_server.store.gathered import gather
 from scalescope_server.store.layouts import Places, places_of, subject_of
 from scalescope_server.store.origin import Origin
 from scalescope_server.store.sample_rollup import NewSample, packed_columns
@@ -32,13 +33,39 @@ def enter_samples(transaction: Transaction, origin: Origin, records: Sequence[Me
     places = places_of(transaction.connection, origin)
     rows = []
     for measured in records:
-        positions = places.positions_of(subject_of(measured.record.kind), measured.indexes, measured.record)
+        subject = subject_of(measured.record.kind)
+        positions = places.positions_of(subject, measured.indexes, measured.record)
         rows.append(_row(origin, measured, positions))
-        key = _key(origin, measured)
-        transaction.news(origin.run).samples.append(NewSample(key, measured.table, positions))
+        new = NewSample(_key(origin, measured), measured.table, positions)
+        waiting = transaction.news(origin.run).samples
+        waiting.append(new)
+        if origin.merges:
+            waiting.extend(new.merged(places.share_of(subject, measured.indexes)))
     transaction.connection.execute(_NEW_SAMPLES, rows)
-    told = [_derived(origin, m, places) for m in records if m.record.kind == "grad"]
-    enter_derived(transaction, origin, told, of_all="amax", sequence=records[0].record.sequence)
+    _enter_series(transaction, origin, places, [m for m in records if m.record.kind == "grad"])
+
+
+def _enter_series(transaction: Transaction, origin: Origin, places: Places, gradients: Sequence[Measured]) -> None:
+    """Store the series of gradients: those of this rank, and its part in those of all ranks."""
+    if not gradients:
+        return
+    sequence = gradients[0].record.sequence
+    told = [(_step(origin, m), _sums(m, places, np.arange(m.table.rows)).values()) for m in gradients]
+    enter_derived(transaction, origin, told, of_all="amax", sequence=sequence)
+    if origin.merges:
+        reported = [(m, np.flatnonzero(places.share.of(m.indexes).reports)) for m in gradients]
+        parts = [(_step(origin, m), _sums(m, places, rows)) for m, rows in reported if rows.size]
+        gather(transaction, origin, "grad", parts, alone=places.share.alone, sequence=sequence)
+
+
+def _sums(measured: Measured, places: Places, rows: NDArray[np.int64]) -> GradientSums:
+    """Of some of the rows of a sample of gradients."""
+    table = measured.table if len(rows) == measured.table.rows else measured.table.take(rows)
+    return gradient_sums(table, places.formats[measured.indexes[rows]], measured.record.scale)
+
+
+def _step(origin: Origin, measured: Measured) -> int:
+    return origin.first_step + measured.record.step
 
 
 def is_periodic(reason: str) -> bool:
@@ -70,11 +97,6 @@ def _row(origin: Origin, measured: Measured, positions: NDArray[np.int64]) -> di
         "positions": packed_positions(positions),
         **packed_columns(record.table),
     }
-
-
-def _derived(origin: Origin, measured: Measured, places: Places) -> tuple[int, dict[str, float]]:
-    values = derive(measured.table, places.formats[measured.indexes], measured.record.scale)
-    return origin.first_step + measured.record.step, values
 
 
 _NEW_SAMPLES = insert(tables.sample)

@@ -22,7 +22,7 @@ from scalescope_server.store.records import (
 from scalescope_server.store.run_detail import read_modules, read_parameters
 from scalescope_server.store.snapshots import Snapshots, found_run, steps_of
 from scalescope_server.store.tally_buckets import read_probes, read_tallies
-from scalescope_server.store.views import MAX_BUCKETS, View
+from scalescope_server.store.views import MAX_BUCKETS, View, view_of
 
 
 class MeasuredReader(Snapshots):
@@ -36,16 +36,16 @@ class MeasuredReader(Snapshots):
         start: int | None = None,
         stop: int | None = None,
         points: int = MAX_BUCKETS,
-        rank: int = 0,
+        rank: int | None = None,
         parameters: Sequence[int] | None = None,
     ) -> tuple[int, list[SampleBucket]]:
         """(steps in a bucket, buckets), at most ``points`` of them, of the parameters or modules at these positions.
 
-        None: of all. See :func:`read_samples`.
+        None: of all; ``rank`` None: of all ranks merged. See :func:`read_samples`.
         """
         with self.reading() as connection:
             found = found_run(connection, run)
-            view = View(found.key, kind, rank, *steps_of(found, start, stop))
+            view = view_of(found, kind, rank, *steps_of(found, start, stop))
             chosen = range(_count_rows(connection, found.key, kind)) if parameters is None else parameters
             return read_samples(connection, view, points, chosen)
 
@@ -59,12 +59,15 @@ class MeasuredReader(Snapshots):
         start: int | None = None,
         stop: int | None = None,
         points: int = MAX_BUCKETS,
-        rank: int = 0,
+        rank: int | None = None,
     ) -> tuple[int, list[TallyBucket]]:
-        """(steps in a bucket, buckets): the columns called ``names`` of the parameters or modules at ``rows``."""
+        """(steps in a bucket, buckets): the columns called ``names`` of the parameters or modules at ``rows``.
+
+        ``rank`` None: of all ranks merged.
+        """
         with self.reading() as connection:
             found = found_run(connection, run)
-            view = View(found.key, kind, rank, *steps_of(found, start, stop))
+            view = view_of(found, kind, rank, *steps_of(found, start, stop))
             return read_tallies(connection, view, points, rows, names)
 
     def listed(self, run: str, *, stop: int | None = None, rank: int = 0) -> Listed:

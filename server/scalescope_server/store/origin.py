@@ -14,6 +14,8 @@ from sqlalchemy import Connection, Row, Select, bindparam, func, insert, select,
 from scalescope_server.store import tables
 from scalescope_server.store.errors import BadRecord, Gone
 from scalescope_server.store.json_text import json_object, plain
+from scalescope_server.store.merging import begin_merging
+from scalescope_server.store.transaction import Transaction
 from scalescope_server.store.upsert import larger
 from scalescope_server.store.values import Flag
 
@@ -26,6 +28,7 @@ class Origin:
 
     ``first_step`` is what to add to the segment's own count of steps. ``highest_step`` and ``highest_sample``
     are on the run's axis, -1 for none: records above them cannot repeat anything. ``ended``: it said Bye.
+    ``world_size``: of its segment; ``merges``: whether what the run's ranks measured is merged as well.
     """
 
     run: int
@@ -36,18 +39,21 @@ class Origin:
     highest_step: int
     highest_sample: int
     ended: bool
+    world_size: int = 1
+    merges: bool = False
 
 
-def origin_of(connection: Connection, hello: Hello, now: float) -> Origin:
+def origin_of(transaction: Transaction, hello: Hello, now: float) -> Origin:
     """The caller's rows. A run, a segment or a rank that is new is entered.
 
     Raises:
         BadRecord: if the Hello holds what cannot be stored.
         Gone: if the segment's run was deleted.
     """
+    connection = transaction.connection
     row = find_origin(connection, hello.run, hello.segment, hello.rank)
-    if row is None or row.ranges is None:
-        _enter(connection, hello, row, now)
+    if row is None or row.ranges is None or row.segment_size < world_size_of(hello):
+        _enter(transaction, hello, row, now)
         row = find_origin(connection, hello.run, hello.segment, hello.rank)
     assert row is not None
     return Origin(
@@ -59,6 +65,8 @@ def origin_of(connection: Connection, hello: Hello, now: float) -> Origin:
         row.highest_step,
         row.highest_sample,
         ended=row.ending is not None,
+        world_size=row.segment_size,
+        merges=row.run_size > 1,
     )
 
 
@@ -80,19 +88,38 @@ def ledger_of(ranges: bytes | None) -> Ledger:
     return Ledger(_ranges.decode(ranges)) if ranges else Ledger()
 
 
+def world_size_of(hello: Hello) -> int:
+    """How many ranks its segment has by what a caller says: not fewer than its own number makes of them."""
+    return max(hello.world_size, hello.rank + 1)
+
+
 def packed_ledger(ledger: Ledger) -> bytes:
     return msgspec.msgpack.encode(ledger.ranges)
 
 
-def _enter(connection: Connection, hello: Hello, known: Row[Any] | None, now: float) -> None:
+def _enter(transaction: Transaction, hello: Hello, known: Row[Any] | None, now: float) -> None:
     if not math.isfinite(hello.started_at):
         raise BadRecord("hello", None, f"expected started_at in seconds since the epoch, got {hello.started_at}")
+    connection = transaction.connection
     run = _enter_run(connection, hello, now) if known is None else known.run
     next_step = 0 if known is None else known.next_step
     segment = known.segment if known is not None else None
     if segment is None:
         segment = _enter_segment(connection, hello, run, next_step)
-    connection.execute(insert(tables.ledger), _blank_ledger(segment, hello.rank, now))
+    if known is None or known.ranges is None:
+        connection.execute(insert(tables.ledger), _blank_ledger(segment, hello.rank, now))
+    if known is not None:
+        _widen(transaction, run, segment, known.run_size, world_size_of(hello))
+
+
+def _widen(transaction: Transaction, run: int, segment: int, known: int, world_size: int) -> None:
+    """Let a run and its segment have so many ranks, where they had fewer. From the second rank on they are merged."""
+    for table, key in ((tables.run, run), (tables.segment, segment)):
+        fewer = (table.c.key == key) & (table.c.world_size < world_size)
+        transaction.connection.execute(update(table).where(fewer).values(world_size=world_size))
+    if known == 1 < world_size:
+        transaction.fold(run)
+        begin_merging(transaction.connection, run)
 
 
 def _enter_run(connection: Connection, hello: Hello, now: float) -> int:
@@ -112,6 +139,7 @@ def _enter_run(connection: Connection, hello: Hello, now: float) -> int:
         "next_step": 0,
         "length": 0,
         "levels": 1,
+        "world_size": world_size_of(hello),
         **_described(hello),
     }
     return int(connection.execute(insert(tables.run).returning(tables.run.c.key), row).scalar_one())
@@ -126,6 +154,7 @@ def _enter_segment(connection: Connection, hello: Hello, run: int, first_step: i
         "first_step": first_step,
         "started_at": hello.started_at,
         "backward_order": "unknown",
+        "world_size": world_size_of(hello),
     }
     key = connection.execute(insert(tables.segment).returning(tables.segment.c.key), row).scalar_one()
     # What the trainer says of itself is true of its newest start; name, tags and project may be the user's.
@@ -179,6 +208,8 @@ _FIND: Select[Any] = (
     select(
         tables.run.c.key.label("run"),
         tables.run.c.next_step,
+        tables.run.c.world_size.label("run_size"),
+        tables.segment.c.world_size.label("segment_size"),
         tables.segment.c.key.label("segment"),
         tables.segment.c.first_step,
         tables.ledger.c.ranges,

@@ -64,13 +64,17 @@ class Reader(MeasuredReader):
         start: int | None = None,
         stop: int | None = None,
         points: int = curves.MAX_POINTS,
-        rank: int = 0,
+        rank: int | None = None,
     ) -> tuple[int, dict[str, Series]]:
-        """(steps in a bucket, name -> series), at most ``points`` buckets; bucket 1 is exact."""
+        """(steps in a bucket, name -> series), at most ``points`` buckets; bucket 1 is exact.
+
+        ``rank`` None: of rank 0, and what is read out of samples and tallies of all ranks merged.
+        """
         with self.reading() as connection:
             found = found_run(connection, run)
             first, end = steps_of(found, start, stop)
-            return curves.read_series(connection, found.key, names, first, end, points, rank)
+            ranks = curves.ranks_of(found.world_size, rank)
+            return curves.read_series(connection, found.key, names, first, end, points, ranks)
 
     def series_names(self, run: str) -> list[str]:
         with self.reading() as connection:

@@ -115,6 +115,7 @@ class RunDetail(Struct, frozen=True, kw_only=True):
     parameters: list[ParameterRow]
     modules: list[ModuleRow]
     segments: list[SegmentRow]
+    world_size: int
     ranks: list[int]
     ledger: list[LedgerRow]
     note: str

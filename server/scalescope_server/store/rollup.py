@@ -18,7 +18,7 @@ from sqlalchemy import Connection, case, insert, literal, select
 
 from scalescope_server.store import tables
 from scalescope_server.store.levels import FACTOR
-from scalescope_server.store.upsert import Insert, insert_for, larger, smaller
+from scalescope_server.store.upsert import Insert, insert_for, larger, replace_rows, smaller
 from scalescope_server.store.values import nullable
 
 Whole = NDArray[np.int64]
@@ -116,6 +116,11 @@ def add_points(connection: Connection, points: Sequence[Points], levels: int) ->
         folds = coarser(folds)
         rows.extend(_rows(folds, level))
     connection.execute(_adding(connection.dialect.name), rows)
+
+
+def replace_folds(connection: Connection, folds: Folds, level: int) -> None:
+    """Store whole buckets of ``level`` over those that are there."""
+    replace_rows(connection, tables.rollup, _rows(folds, level))
 
 
 def promote(connection: Connection, run: int, level: int) -> None:

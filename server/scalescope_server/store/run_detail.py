@@ -24,6 +24,7 @@ def read_run(connection: Connection, run: Row[Any], silent_before: float) -> Run
         parameters=read_parameters(connection, run.key),
         modules=read_modules(connection, run.key),
         segments=_segments(connection, run.key),
+        world_size=run.world_size,
         ranks=sorted({row.rank for row in ledger}),
         ledger=ledger,
         note=run.note,

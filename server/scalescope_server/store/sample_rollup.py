@@ -6,7 +6,7 @@ zeros and rests on fewer samples: every row counts its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ from sqlalchemy import Connection, Row
 
 from scalescope_server.store import tables
 from scalescope_server.store.folding import Key, Place, add_records, counts_of, packed_counts, place_of
+from scalescope_server.store.parts import Share
+from scalescope_server.store.tables import ALL_RANKS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,11 +43,23 @@ class Pile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewSample:
-    """A sample just stored: its key at level 0, where the bucket is the step, and the places of its rows."""
+    """A sample just stored: its key at level 0, where the bucket is the step, and the places of its rows.
+
+    ``samples``: as how many samples each row counts, int64 [rows].
+    """
 
     key: Key
     table: Histograms
     positions: NDArray[np.int64]
+    samples: int | NDArray[np.int64] = 1
+
+    def merged(self, share: Share) -> Iterator[NewSample]:
+        """What the merge of all ranks takes of it, of which ``share`` is this rank's; nothing where it is none."""
+        rows = np.flatnonzero(share.reports)
+        if rows.size:
+            table = self.table if rows.size == self.table.rows else self.table.take(rows)
+            leads = share.leads[rows].astype(np.int64)
+            yield NewSample(self.key._replace(rank=ALL_RANKS), table, self.positions[rows], leads)
 
 
 def add_samples(connection: Connection, new: Sequence[NewSample], levels: int) -> None:
@@ -88,7 +102,7 @@ def _piled(stored: Pile | None, samples: Sequence[NewSample]) -> Pile:
         if stored is not None:
             pile.add(slice(0, stored.table.rows), stored.table, stored.samples)
     for sample in samples:
-        pile.add(place_of(sample.positions), sample.table)
+        pile.add(place_of(sample.positions), sample.table, sample.samples)
     return pile
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,11 +11,13 @@ from scalescope.wire import Probe, SampleReason, Subject, Tally
 from sqlalchemy import Connection, insert
 
 from scalescope_server.store import tables
-from scalescope_server.store.columns import Columns, packed_columns
+from scalescope_server.store.columns import packed_columns
 from scalescope_server.store.decoding import Tallied
+from scalescope_server.store.derived import update_sums
 from scalescope_server.store.derived_points import enter_derived
 from scalescope_server.store.folding import Key, packed_positions
-from scalescope_server.store.layouts import places_of
+from scalescope_server.store.gathered import gather
+from scalescope_server.store.layouts import Places, places_of
 from scalescope_server.store.measured import is_periodic
 from scalescope_server.store.origin import Origin
 from scalescope_server.store.records import TallyKind
@@ -44,22 +45,30 @@ def enter_tallies(transaction: Transaction, origin: Origin, records: Sequence[Ta
         elif tallied.columns:
             rows.append(row)
         if tallied.columns:
-            transaction.news(origin.run).tallies.append(NewTally(key, tallied.columns, positions))
+            new = NewTally(key, tallied.columns, positions)
+            waiting = transaction.news(origin.run).tallies
+            waiting.append(new)
+            if origin.merges:
+                waiting.extend(new.merged(places.share_of(_subject(tallied.record), tallied.indexes)))
     if rows:
         transaction.connection.execute(_NEW_TALLIES, rows)
-    told = [(origin.first_step + t.record.step, found) for t in records if (found := update_ratio(t.columns))]
-    enter_derived(transaction, origin, told, of_all="update_ratio", sequence=records[0].record.sequence)
+    _enter_series(transaction, origin, places, records)
 
 
-def update_ratio(columns: Columns) -> dict[str, float]:
-    """The series that a tally of parameters tells: norm(d) / norm(w) over all of them whose two norms are known."""
-    if not {"update_squares", "weight_squares"} <= set(columns):
-        return {}
-    moved, held = columns["update_squares"], columns["weight_squares"]
-    known = ~(np.isnan(moved) | np.isnan(held))
-    with np.errstate(over="ignore"):
-        part, whole = float(moved[known].sum()), float(held[known].sum())
-    return {"update_ratio": math.sqrt(part / whole)} if whole else {}
+def _enter_series(transaction: Transaction, origin: Origin, places: Places, records: Sequence[Tallied]) -> None:
+    """Store the series of updates: that of this rank, and its part in that of all ranks."""
+    sequence = records[0].record.sequence
+    told = [(_step(origin, t), sums.values()) for t in records if (sums := update_sums(t.columns))]
+    enter_derived(transaction, origin, told, of_all="update_ratio", sequence=sequence)
+    if origin.merges:
+        reported = [(t, np.flatnonzero(places.share_of(_subject(t.record), t.indexes).reports)) for t in records]
+        picked = [(t, {name: values[rows] for name, values in t.columns.items()}) for t, rows in reported if rows.size]
+        parts = [(_step(origin, t), sums) for t, columns in picked if (sums := update_sums(columns))]
+        gather(transaction, origin, "update", parts, alone=places.share.alone, sequence=sequence)
+
+
+def _step(origin: Origin, tallied: Tallied) -> int:
+    return origin.first_step + tallied.record.step
 
 
 def _row(

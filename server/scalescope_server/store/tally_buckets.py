@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,9 @@ from scalescope_server.store.folding import looked_up, positions_of, rows_of
 from scalescope_server.store.levels import bucket_size
 from scalescope_server.store.measured import is_periodic
 from scalescope_server.store.records import ProbeRow, TallyBucket
-from scalescope_server.store.tally_rollup import pile_of
+from scalescope_server.store.shares import Shares, read_shares
+from scalescope_server.store.tables import ALL_RANKS
+from scalescope_server.store.tally_rollup import Pile, pile_of
 from scalescope_server.store.values import scale_of
 from scalescope_server.store.views import TALLIES, View, read_view
 
@@ -29,13 +31,33 @@ def read_tallies(
 ) -> tuple[int, list[TallyBucket]]:
     """(steps in a bucket, buckets in order of their steps; several of one step differ in scale or periodic).
 
-    Bucket 1 is the tallies themselves. ``chosen``: the positions of the parameters or modules that make the rows;
-    ``names``: the columns that are kept.
+    Bucket 1 is the tallies themselves, those of all ranks merged where the view is of all. ``chosen``: the positions of
+    the parameters or modules that make the rows; ``names``: the columns that are kept.
     """
     rows = np.asarray(chosen, np.int64)
     level, found = read_view(connection, TALLIES, view, points, cells=len(names) * len(rows))
+    if level == 0 and view.rank == ALL_RANKS:
+        return 1, _of_ranks(read_shares(connection, view), found, rows, names)
     read = _of_bucket if level else _of_tally
     return bucket_size(level), [read(stored, rows, names) for stored in found]
+
+
+def _of_ranks(
+    shares: Shares, found: Iterable[Row[Any]], chosen: NDArray[np.int64], names: Sequence[str]
+) -> list[TallyBucket]:
+    piles: dict[tuple[int, int, float, int, bool], Pile] = {}
+    for stored in found:
+        key = (stored.step, stored.segment, stored.scale, stored.scale_flag, is_periodic(stored.reason))
+        pile = piles.setdefault(key, Pile.empty(len(chosen)))
+        rows = rows_of(positions_of(stored.positions, stored.rows), chosen)
+        reported, leads = shares.taken(stored.segment, stored.rank, chosen)
+        taken = np.flatnonzero((rows >= 0) & reported)
+        columns = _picked(columns_of(stored), names, rows[taken])
+        pile.add(taken, columns, leads[taken].astype(np.int64))
+    return [
+        TallyBucket(step, scale_of(scale, flag), periodic, pile.tallies, pile.columns)
+        for (step, _, scale, flag, periodic), pile in piles.items()
+    ]
 
 
 def read_probes(

@@ -6,7 +6,7 @@ tallies it rests on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ from sqlalchemy import Connection, Row
 from scalescope_server.store import tables
 from scalescope_server.store.columns import Columns, Real, columns_of, folded, packed_columns, unknown
 from scalescope_server.store.folding import Key, Place, add_records, counts_of, packed_counts, place_of
+from scalescope_server.store.parts import Share
+from scalescope_server.store.tables import ALL_RANKS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,11 +46,23 @@ class Pile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewTally:
-    """A tally just stored: its key at level 0, where the bucket is the step, and the places of its rows."""
+    """A tally just stored: its key at level 0, where the bucket is the step, and the places of its rows.
+
+    ``tallies``: as how many tallies each row counts, int64 [rows].
+    """
 
     key: Key
     columns: Columns
     positions: NDArray[np.int64]
+    tallies: int | NDArray[np.int64] = 1
+
+    def merged(self, share: Share) -> Iterator[NewTally]:
+        """What the merge of all ranks takes of it, of which ``share`` is this rank's; nothing where it is none."""
+        rows = np.flatnonzero(share.reports)
+        if rows.size:
+            columns = {name: values[rows] for name, values in self.columns.items()}
+            leads = share.leads[rows].astype(np.int64)
+            yield NewTally(self.key._replace(rank=ALL_RANKS), columns, self.positions[rows], leads)
 
 
 def add_tallies(connection: Connection, new: Sequence[NewTally], levels: int) -> None:
@@ -75,5 +89,5 @@ def _piled(stored: Pile | None, tallies: Sequence[NewTally]) -> Pile:
         if stored is not None:
             pile.add(slice(0, len(stored.tallies)), stored.columns, stored.tallies)
     for tally in tallies:
-        pile.add(place_of(tally.positions), tally.columns)
+        pile.add(place_of(tally.positions), tally.columns, tally.tallies)
     return pile

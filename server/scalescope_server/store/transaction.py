@@ -16,6 +16,7 @@ from scalescope_server.store import rollup, sample_rollup, tables, tally_rollup
 from scalescope_server.store.errors import BadRecord
 from scalescope_server.store.folding import promote
 from scalescope_server.store.levels import levels_for
+from scalescope_server.store.refolding import refold
 from scalescope_server.store.rollup import Points
 from scalescope_server.store.sample_rollup import NewSample
 from scalescope_server.store.tally_rollup import NewTally
@@ -32,11 +33,13 @@ class News:
     points: list[Points] = field(default_factory=list)
     samples: list[NewSample] = field(default_factory=list)
     tallies: list[NewTally] = field(default_factory=list)
+    # Steps of which points were stored, or stored anew, and the keys of their series.
+    revised: dict[int, set[int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Transaction:
-    """A connection in a write transaction, and what :meth:`fold` has to add to the roll-ups before it ends."""
+    """A connection in a write transaction, and what :meth:`fold_all` has to add to the roll-ups before it ends."""
 
     connection: Connection
     _news: dict[int, News] = field(default_factory=dict)
@@ -72,13 +75,19 @@ class Transaction:
             self.connection.execute(_NEW_SCALARS, rows)
         self.news(run).points.extend(points)
 
-    def fold(self) -> None:
+    def fold_all(self) -> None:
         """Add everything new to the roll-ups; the last thing in a transaction."""
-        for run, news in self._news.items():
-            levels = self._levels(run)
-            rollup.add_points(self.connection, news.points, levels)
-            sample_rollup.add_samples(self.connection, news.samples, levels)
-            tally_rollup.add_tallies(self.connection, news.tallies, levels)
+        for run in list(self._news):
+            self.fold(run)
+
+    def fold(self, run: int) -> None:
+        """Add what is new in one run to its roll-ups."""
+        news = self._news.pop(run, News())
+        levels = self._levels(run)
+        rollup.add_points(self.connection, news.points, levels)
+        sample_rollup.add_samples(self.connection, news.samples, levels)
+        tally_rollup.add_tallies(self.connection, news.tallies, levels)
+        refold(self.connection, news.revised, levels)
 
     def _levels(self, run: int) -> int:
         """How many levels the run needs by now; those it did not have yet are begun."""

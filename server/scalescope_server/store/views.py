@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, Table, func, select
+from sqlalchemy import Connection, Row, Select, Table, bindparam, func, select
 
 from scalescope_server.store import tables
 from scalescope_server.store.levels import bucket_size, finest
+from scalescope_server.store.tables import ALL_RANKS
 
 MAX_BUCKETS = 300
 # Rows of a level, each of one scale, in one answer: where the scale thrashes a bucket has many of them.
@@ -20,7 +21,10 @@ MAX_CELLS = 2**24
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What to read: records of one ``kind`` and ``rank`` of a run at steps [start, stop)."""
+    """What to read: records of one ``kind`` of a run at steps [start, stop).
+
+    ``rank``: whose, ``ALL_RANKS`` for the merge of all that the run has.
+    """
 
     run: int
     kind: str
@@ -40,11 +44,26 @@ class Shelf:
 SAMPLES = Shelf(tables.sample, tables.sample_rollup)
 TALLIES = Shelf(tables.tally, tables.tally_rollup)
 
+_RANKS = (
+    select(tables.ledger.c.rank)
+    .distinct()
+    .join(tables.segment, tables.segment.c.key == tables.ledger.c.segment)
+    .where(tables.segment.c.run == bindparam("of_run"))
+)
+
+
+def view_of(run: Row[Any], kind: str, rank: int | None, start: int, stop: int) -> View:
+    """What to read of a row of ``run``; ``rank`` None: of all its ranks together."""
+    if rank is None:
+        rank = ALL_RANKS if run.world_size > 1 else 0
+    return View(run.key, kind, rank, start, stop)
+
 
 def read_view(
     connection: Connection, shelf: Shelf, view: View, points: int, *, cells: int
 ) -> tuple[int, Iterable[Row[Any]]]:
-    """(level, rows in order of their steps); level 0 is the records themselves, which may be many steps apart.
+    """(level, rows in order of their steps); level 0 is the records themselves, which may be many steps apart, of each
+    rank one by one.
 
     ``points`` is clamped to 1 to ``MAX_BUCKETS``; ``cells``: the numbers that are kept of a row. The level is coarser
     where the rows of all scales would be more than ``MAX_ROLLED`` or hold more than ``MAX_CELLS`` (only the coarsest
@@ -70,7 +89,11 @@ def _fits(connection: Connection, keys: Select[Any], limit: int) -> bool:
 
 def _exact_keys(table: Table, view: View) -> Select[Any]:
     row = table.c
-    within = select(row.key).where(row.run == view.run, row.kind == view.kind, row.rank == view.rank)
+    # Ranks by their numbers: the index has them before the steps.
+    of_ranks = row.rank.in_(_RANKS) if view.rank == ALL_RANKS else row.rank == view.rank
+    within = select(row.key).where(row.run == view.run, row.kind == view.kind, of_ranks)
+    if view.rank == ALL_RANKS:
+        within = within.params(of_run=view.run)
     return within.where(row.step >= view.start, row.step < view.stop)
 
 

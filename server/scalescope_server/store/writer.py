@@ -87,7 +87,7 @@ class Writer:
 
     def heartbeat(self, hello: Hello, beat: Heartbeat, at: float) -> Future[None]:
         """Enter a sign of life that came at ``at`` by our clock."""
-        return self._submit(lambda transaction: edits.enter_heartbeat(transaction.connection, hello, beat, at))
+        return self._submit(lambda transaction: edits.enter_heartbeat(transaction, hello, beat, at))
 
     def ledger(self, run: RunId, segment: str, rank: int) -> Future[Ledger]:
         """What is stored of one trainer, after everything that was submitted before; empty if nothing is."""
@@ -187,5 +187,5 @@ class Writer:
         with self._engine.begin() as connection:
             transaction = Transaction(connection)
             results = [job.work(transaction) for job in group]
-            transaction.fold()
+            transaction.fold_all()
         return results

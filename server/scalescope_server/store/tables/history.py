@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Double,
     ForeignKey,
@@ -14,6 +15,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    true,
 )
 
 from scalescope_server.store.tables.base import Json, Key, metadata, run_key
@@ -30,6 +32,8 @@ event = Table(
     Column("at", Double, nullable=False),
     Column("data", Json, nullable=False),
     Column("culprit", Text),
+    # Whether it is the run's own: the first that came of its kind and step, of several ranks that tell the same.
+    Column("of_run", Boolean, nullable=False, server_default=true()),
     Index("event_step", "run", "step", "key"),
     Index("event_kind", "run", "kind", "step", "key"),
 )

@@ -1,4 +1,7 @@
-"""Runs, their segments, what was delivered of each, and what the indexes in their records mean."""
+"""Runs, their segments, what was delivered of each, and what the indexes in their records mean.
+
+A default is what rows have that were stored before there was the column.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from sqlalchemy import (
 )
 
 from scalescope_server.store.tables.base import Json, Key, metadata, run_key
+from scalescope_server.store.values import Flag
 
 run = Table(
     "run",
@@ -50,6 +54,8 @@ run = Table(
     Column("next_step", BigInteger, nullable=False),
     Column("length", BigInteger, nullable=False),
     Column("levels", SmallInteger, nullable=False),
+    # The largest of its segments'. Above 1, what its ranks measured is merged as well (see ``merging``).
+    Column("world_size", Integer, nullable=False, server_default="1"),
     Index("run_newest", "started_at", "key"),
     Index("run_project", "project", "started_at", "key"),
 )
@@ -67,6 +73,7 @@ segment = Table(
     Column("ending", String(16)),
     Column("detail", Text),
     Column("backward_order", String(16), nullable=False),
+    Column("world_size", Integer, nullable=False, server_default="1"),
     UniqueConstraint("run", "id"),
 )
 
@@ -80,7 +87,7 @@ deleted = Table(
     sqlite_with_rowid=False,
 )
 
-# Delivery of one rank of one segment, and the facts of its last heartbeat.
+# Delivery of one rank of one segment, what it attempted, and the facts of its last heartbeat. Times are by our clock.
 ledger = Table(
     "ledger",
     metadata,
@@ -99,12 +106,22 @@ ledger = Table(
     Column("progress_step", BigInteger),
     Column("progress_at", Double),
     Column("pending", BigInteger),
+    Column("sent_bytes", BigInteger),
+    Column("thread_cpu_s", Double),
+    Column("attempted", BigInteger, nullable=False, server_default="0"),
+    Column("skipped", BigInteger, nullable=False, server_default="0"),
+    # That of the update ``scale_step``, -1 before the first.
+    Column("scale", Double, nullable=False, server_default="0"),
+    Column("scale_flag", SmallInteger, nullable=False, server_default=str(int(Flag.ABSENT))),
+    Column("scale_step", BigInteger, nullable=False, server_default="-1"),
+    # Whether it reports gradients, or leaves all of them to other ranks; null before its layout.
+    Column("reports", Boolean),
     PrimaryKeyConstraint("segment", "rank"),
     sqlite_with_rowid=False,
 )
 
-# What the indexes of one rank's records mean: ``positions`` int32 into ``parameter``, ``formats`` uint8 codes, and
-# ``modules`` int32 into ``module``.
+# What the indexes of one rank's records mean: ``positions`` int32 into ``parameter``, ``formats`` uint8 codes,
+# ``modules`` int32 into ``module``; and ``parts`` (see ``parts``), empty where the rank reports everything whole.
 layout = Table(
     "layout",
     metadata,
@@ -113,6 +130,7 @@ layout = Table(
     Column("positions", LargeBinary, nullable=False),
     Column("formats", LargeBinary, nullable=False),
     Column("modules", LargeBinary, nullable=False),
+    Column("parts", LargeBinary, nullable=False),
     PrimaryKeyConstraint("segment", "rank"),
 )
 

@@ -21,6 +21,7 @@ from scalescope_server.store.tables.base import Key, metadata, run_key
 STEP_COLUMNS = (
     *("scale", "skipped", "growth_tracker", "loss", "learning_rate", "step_ms", "tokens"),
     *("clip_coefficient", "forward_ms", "backward_ms", "optimizer_ms", "scheduler_steps"),
+    "hook_ms",
 )
 
 step = Table(
@@ -43,6 +44,7 @@ step = Table(
     Column("backward_ms", Double),
     Column("optimizer_ms", Double),
     Column("scheduler_steps", Double),
+    Column("hook_ms", Double),
     Column("nonfinite", Integer, nullable=False),
     PrimaryKeyConstraint("run", "rank", "step", "segment"),
     sqlite_with_rowid=False,
