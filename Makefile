@@ -50,6 +50,9 @@ bench: $(VENV)/.dev chromium ## Measure what the hook costs, beside the usual on
 	$(BIN)/python -m benchmarks.sampled_update
 	$(BIN)/python -m benchmarks.unsampled_update
 	$(BIN)/python -m benchmarks.module_taps
+	$(BIN)/python -m benchmarks.overhead
+	$(BIN)/python -m benchmarks.troubles
+	$(BIN)/python -m benchmarks.footprint
 	$(BIN)/python -m benchmarks.hook_to_pixel
 
 package: $(VENV)/.dev ## Build the wheel and the source archive, and check what is in them

@@ -64,7 +64,7 @@ def characters(seed: int = 1) -> Training:
     return Training(model, torch.optim.AdamW(model.parameters(), lr=3e-3), lambda: corpus.batch(32, drawn))
 
 
-def gpt(seed: int = 1, *, tokens: int = 256) -> Training:
+def gpt(seed: int = 1, *, tokens: int = 256, fused: bool = False) -> Training:
     """The model whose gradients are in :mod:`benchmarks.gradients`, on ``tokens`` random tokens an update."""
     torch.manual_seed(seed)
     drawn = torch.Generator().manual_seed(seed)
@@ -74,7 +74,7 @@ def gpt(seed: int = 1, *, tokens: int = 256) -> Training:
         text = torch.randint(TOKENS, (1, tokens + 1), generator=drawn)
         return text[:, :-1], text[:, 1:]
 
-    return Training(model, torch.optim.AdamW(model.parameters(), lr=3e-4), batch)
+    return Training(model, torch.optim.AdamW(model.parameters(), lr=3e-4, fused=fused), batch)
 
 
 class Block(nn.Module):
