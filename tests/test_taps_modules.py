@@ -247,3 +247,15 @@ def test_autocast_that_is_entered_inside_of_the_forward_is_told_too() -> None:
     model = Casting()
     told = setups(trained(model, lambda: model(torch.ones(1, WIDTH)).sum(), updates=3))
     assert [setup["autocast"] for setup in told] == [{"cpu": "bf16"}]
+
+
+def test_autocast_is_told_where_only_the_parts_of_a_model_are_called() -> None:
+    """As a framework does whose module is never called itself."""
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH))
+
+    def loss() -> torch.Tensor:
+        with bf16():
+            answer: torch.Tensor = model[1](model[0](torch.ones(1, WIDTH)))
+        return answer.float().sum()
+
+    assert [setup["autocast"] for setup in setups(trained(model, loss))] == [{"cpu": "bf16"}]

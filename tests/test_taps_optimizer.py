@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from scalescope.wire import Record
 from torch import nn
 from torch.nn.utils import clip_grad
 
-from tests.small_training import OPTIMIZERS, Course, bf16, columns, events, samples, steps, watching
+from tests.small_training import OPTIMIZERS, WIDTH, Course, bf16, columns, events, samples, steps, watching
 
 # What every clipping of torch calls, and the hook replaces.
 _GROUPING = "_group_tensors_by_device_and_dtype"
@@ -233,3 +234,26 @@ def largest(model: nn.Module) -> float:
 
 def amax(records: Sequence[Record]) -> list[float]:
     return [float(unpack(sample.table).amax.max()) for sample in samples(records).values()]
+
+
+def test_what_a_closure_takes_is_no_time_of_the_optimizers() -> None:
+    model = nn.Linear(WIDTH, WIDTH)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    took = 0.0
+
+    def closure() -> torch.Tensor:
+        nonlocal took
+        began = perf_counter()
+        while perf_counter() - began < 0.02:
+            optimizer.zero_grad()
+            loss: torch.Tensor = model(torch.ones(1, WIDTH)).sum()
+            loss.backward()
+        took = perf_counter() - began
+        return loss
+
+    with watching(model, optimizer, every=1) as watched:
+        began = perf_counter()
+        optimizer.step(closure)
+        whole = perf_counter() - began
+        found = columns(watched.end())
+    assert 0 < found["optimizer_ms"][0] < (whole - took) * 1e3

@@ -81,13 +81,19 @@ class OptimizerTap:
         return self._loop.edge.call(self.stepping, optimizer, arguments)
 
     def _listening(self, number: int, closure: Callable[..., object]) -> Callable[..., object]:
-        """``closure``, whose gradients are measured when it has run first: where the update begins."""
+        """``closure``, whose gradients are measured when it has run first: where the update begins.
+
+        What it takes is no time of the optimizer's.
+        """
         ran = False
+        stopwatch = self._loop.stopwatch
 
         @functools.wraps(closure)
         def run(*args: object, **kwargs: object) -> object:
             nonlocal ran
+            stopwatch.step_ended()
             result = closure(*args, **kwargs)
+            stopwatch.step_began()
             if not ran:
                 ran = True
                 self._loop.edge.call(self._loop.sampling.take, number)

@@ -178,9 +178,9 @@ class ModulesTap:
             self._dtypes[self._modules.entries[index].name] = str(tensors[0].dtype).removeprefix("torch.")
             if not torch.is_grad_enabled():
                 self._owed[index] += 1
-        if self._inside and not any(self.autocast.values()):
-            # Entered inside of the forward, as wrappers do.
-            self.autocast = _autocast(self.autocast)
+        if tensors and not any(self.autocast.values()):
+            # Entered inside of the forward, as wrappers do, or where parts of the model are called by themselves.
+            self.autocast = _autocast(self.autocast or {tensors[0].device.type})
         self._await_gradients(index, tensors)
 
     def _hear_again(self, index: int, answer: object) -> None:
