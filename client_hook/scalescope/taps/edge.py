@@ -134,11 +134,12 @@ class Edge:
         if tap is not None:
             tap.remove()
 
-    def charge(self, *, sampled: bool) -> None:
-        """Enter what was spent since the last charge as the cost of one update."""
-        self._costs[sampled].append(self.spent_ns)
+    def charge(self, *, sampled: bool) -> int:
+        """Enter what was spent since the last charge as the cost of one update, and answer it, in ns."""
+        spent, self.spent_ns = self.spent_ns, 0
+        self._costs[sampled].append(spent)
         self._counts[sampled] += 1
-        self.spent_ns = 0
+        return spent
 
     def cost(self, *, sampled: bool) -> Cost:
         """The cost of updates at which gradients were measured, or of those at which none were."""

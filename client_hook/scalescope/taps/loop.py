@@ -241,7 +241,7 @@ class Loop:
         scale_was_set: bool = False,
     ) -> Update:
         """The update under way is over: hand it on and begin the next, whatever fails in between. The one closed."""
-        self.edge.charge(sampled=bool(self.sampling.parts))
+        spent_ns = self.edge.charge(sampled=bool(self.sampling.parts))
         if not self.backward_ran:
             self.hear_backward()
         update = self._open
@@ -253,7 +253,7 @@ class Loop:
         try:
             if self._attended or update.measured or not self.sampling.quiet:
                 self._let_watch(update)
-            self._add_facts(update, growth_tracker)
+            self._add_facts(update, spent_ns, growth_tracker)
             self._backward.close_window(self._consumed)
             if self._backward.has_news and (layout := self._backward.news()) is not None:
                 self._recording.put_known(layout)
@@ -262,9 +262,12 @@ class Loop:
             self._recording.put(update)
         return update
 
-    def close_routine(self, facts: UpdateFacts, scale: Value | None, growth_tracker: Value | None) -> None:
-        """The update under way is over, and was like others before it: as :meth:`close`, for what is left to do."""
-        self.edge.charge(sampled=False)
+    def close_routine(self, facts: UpdateFacts, scale: Value | None, growth_tracker: Value | None) -> int:
+        """The update under way is over, and was like others before it: as :meth:`close`, for what is left to do.
+
+        The answer is its number.
+        """
+        spent_ns = self.edge.charge(sampled=False)
         update = self._open
         update.at = self._clock()
         update.scale = update.next_scale = scale
@@ -272,9 +275,10 @@ class Loop:
         self.sampling.pass_by()
         if not self.sampling.quiet:
             self._let_watch(update)
-        self._add_facts(update, growth_tracker)
+        self._add_facts(update, spent_ns, growth_tracker)
         self._begin_next(update)
         self._recording.put(update)
+        return update.step
 
     def finish(self) -> None:
         """Listen no more; the last update is complete."""
@@ -308,8 +312,9 @@ class Loop:
         identities = {id(gradient) for gradient in some}
         return [number for number, each in enumerate(self.optimizers) if has_gradient(each, identities)]
 
-    def _add_facts(self, update: Update, growth_tracker: Value | None) -> None:
+    def _add_facts(self, update: Update, spent_ns: int, growth_tracker: Value | None) -> None:
         now, values = perf_counter_ns(), update.values
+        values["hook_ms"] = spent_ns / 1e6
         if growth_tracker is not None:
             values["growth_tracker"] = growth_tracker
         if self._closed_ns is not None:
@@ -319,7 +324,7 @@ class Loop:
             self.stopwatch.close(values, goes_on=not self.sampling.quiet)
         if "learning_rate" not in values:
             self.note_rate()
-        if self._schedules.any:
+        if self._schedules.heard:
             update.schedules = self._schedules
 
     def _begin_next(self, update: Update) -> None:

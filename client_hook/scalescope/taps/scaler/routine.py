@@ -31,6 +31,8 @@ _REHEARSALS = 3
 _REST = 64
 # A loop whose updates never close notes no more than this.
 _MOST = 256
+# Each of them is looked at whenever one is unscaled.
+_MOST_OPTIMIZERS = 8
 _FINITE: Sequence[Value] = (0.0,)
 
 # What a scaler found for one optimizer: a tensor for each device, above 0 for "skip".
@@ -75,36 +77,45 @@ class Routine:
         self._clips: list[tuple[tuple[int, ...], ClipCall]] = []
         self._raises = False
         # What was alike in the last one, and what was told of it.
-        self._alike: object = None
+        self._alike: list[object] = []
         self._facts: UpdateFacts | None = None
-        # The last update that closed, and how many gradients there were by then. The link's thread reads it.
+        # The last update that closed, and where the counters were by then. The link's thread reads it.
         self._closed = (-1, 0)
+
+    @property
+    def sure(self) -> bool:
+        """Whether all verdicts of the update under way are known: among ranks they may become one since."""
+        return self.alone and not self._among_ranks
 
     def scaled(self, scaler: GradScaler) -> bool:
         """A loss was scaled."""
         if not self.noting:
             return False
-        if self._loop.edge.silent:
+        loop, scale = self._loop, self._scale
+        if loop.edge.silent:
             return self.alone
-        if not self._scale.is_current(scaler) or len(self._moments) >= _MOST or not self._loop.windows.syncs():
+        if self._losses:
+            if len(self._moments) >= _MOST or not self._find():
+                return self.leave()
+        elif scale.tensor is not getattr(scaler, "_scale", None):
+            return self.leave()
+        if scale.tensor is None or scale.tensor._version != scale.version:  # noqa: SLF001 - as in Reader
             return self.leave(odd=False)
-        if self._losses and not self._look():
-            return False
+        if loop.windows.parallel and not loop.windows.syncs():
+            return self.leave()
         self._losses += 1
-        self._moments.append((self._loop.windows.scaled, (self._scale.value,)))
+        self._moments.append((loop.windows.scaled, (scale.value,)))
         return self.alone
 
     def unscaling(self, optimizer: torch.optim.Optimizer) -> bool:
         """Gradients are complete and still scaled."""
         track = self.tracks.get(id(optimizer))
-        if track is None or track.found is not None or not self._losses:
+        if track is None or track.found is not None or not self._find() or not (track.passes and self._losses):
             return self.leave()
-        if not self._look():
-            return False
-        if not track.passes:
-            return self.leave()
-        if track.number == 0:
-            self._loop.note_rate()
+        if self.alone:
+            self._loop.backward_ran = True
+            if track.number == 0:
+                self._loop.note_rate()
         return self.alone
 
     def unscaled(
@@ -113,20 +124,21 @@ class Routine:
         """They were checked: in a step that the scaler was ``asked`` for, or before one."""
         if not self.noting:
             return False
-        tensor = next(iter(found.values()), None)
-        if tensor is None or len(found) > 1 or not tensor.is_cpu or tensor.item():
-            return self.leave(odd=False)
-        track = self.tracks[id(optimizer)]
-        track.found, track.asked, track.explicit = tensor, asked, not asked
-        self._moments.append((self._in_full.found, (optimizer, inverse, found, self._scale.value, asked)))
-        return self.alone
+        for tensor in found.values():
+            if len(found) > 1 or not tensor.is_cpu or tensor.item():
+                break
+            track = self.tracks[id(optimizer)]
+            track.found, track.asked, track.explicit = tensor, asked, not asked
+            self._moments.append((self._in_full.found, (optimizer, inverse, found, self._scale.value, asked)))
+            return self.alone
+        return self.leave(odd=False)
 
     def stepping(self, optimizer: torch.optim.Optimizer) -> bool:
         """The scaler is asked for a step of what was unscaled before."""
         if not self.noting:
             return False
         track = self.tracks[id(optimizer)]
-        if track.asked or track.ends.count() != track.seen:
+        if track.asked or not track.is_through():
             return self.leave()
         track.asked = True
         self._moments.append((self._loop.windows.asked, (track.number,)))
@@ -146,24 +158,24 @@ class Routine:
         self._moments.append((self._loop.clipping, (gradients, call)))
         return self.alone
 
-    def updating(self, scaler: GradScaler, stepped: Mapping[int, bool], *, was_set: bool) -> bool:
-        """Before ``update``: whether all happened that does in one. ``stepped``: who did, and if by the scaler."""
+    def agreed(self) -> bool:
+        """Before ``update``, among ranks: whether all verdicts are still what they were."""
+        if any(track.found is not None and track.found.item() for track in self.tracks.values()):
+            self.leave(odd=False)
+        return self.alone
+
+    def updated(self, scaler: GradScaler, stepped: dict[int, bool], *, was_set: bool) -> bool:
+        """After ``update``: the update is over. ``stepped`` says who did, and whether by the scaler."""
         if not self.noting:
             return False
         for key, track in self.tracks.items():
-            if not (track.asked and stepped.get(key) and track.ends.count() == track.seen and self._is_finite(track)):
-                return self.leave(odd=not was_set)
-        return self.alone if self._scale.is_current(scaler) and not was_set else self.leave(odd=False)
-
-    def updated(self, scaler: GradScaler) -> bool:
-        """After ``update``: the update is over."""
-        if not self.alone:
-            return False
-        before = self._scale.value
-        if self._scale.read(scaler) is not before:
-            return self.leave(odd=False)
+            if not (track.asked and stepped.get(key) and track.is_through()):
+                return self.leave()
+        if was_set or not self.alone or not self._scale.reread(scaler):
+            return self.leave(odd=False) if was_set or self.alone else False
+        stepped.clear()
         tracker = self._tracker.value
-        self._tracker.read(scaler, anew=True)
+        self._tracker.reread(scaler)
         self._close(tracker)
         return True
 
@@ -181,8 +193,8 @@ class Routine:
         loop.shorthand = self if self.noting else None
 
     def began(self) -> bool:
-        """Whether a backward pass of the update under way has begun."""
-        return sum(track.ends.total() for track in self.tracks.values()) > self._closed[1]
+        """Whether a backward pass of the update under way has begun. From any thread."""
+        return sum(track.counted() for track in self.tracks.values()) < self._closed[1]
 
     def overtaken(self) -> int:
         """The last update that nothing is added to any more. From any thread."""
@@ -191,73 +203,67 @@ class Routine:
 
     def leave(self, *, odd: bool = True) -> bool:
         """The update under way is none, or none any more: tell what was noted to those who hear it in full."""
+        if not self.noting:
+            return False
         if odd:
             self._rehearsed, self._resting_until = 0, self._loop.step + _REST
         self.noting, self._loop.shorthand = False, None
         if self.alone:
             self._find()
             self.alone, moments, self._moments = False, self._moments, []
-            left = {track.number: track.left for track in self.tracks.values()}
-            self._loop.resume(left, self._calls)
+            self._loop.resume({track.number: track.left for track in self.tracks.values()}, self._calls)
             for tell, told in moments:
                 self._loop.edge.guard(tell, *told)
             self._in_full.caught_up()
         return False
 
     def _begin(self) -> None:
-        alone = self._rehearsed >= _REHEARSALS
         ends = self._loop.ends()
-        if ends is None:
+        if ends is None or len(ends) > _MOST_OPTIMIZERS:
             return
         self.tracks = {id(self._loop.optimizers[number]): Track(number, each) for number, each in ends.items()}
         self._among_ranks = is_among_ranks()
         self._calls = self._loop.windows.calls
         self.noting = True
-        self._note()
-        if alone:
+        self._note(self._loop.step - 1)
+        if self._rehearsed >= _REHEARSALS:
             self._loop.rest(self.began)
             self.alone = True
 
-    def _note(self) -> None:
-        """An update begins."""
+    def _note(self, closed: int) -> None:
+        """An update begins, after the one ``closed``."""
         count = 0
         for track in self.tracks.values():
-            track.begin()
-            count += 2 * track.seen
+            count += track.begin()
         self._moments.clear()
-        self._clips, self._raises, self._losses = [], False, 0
-        self._closed = (self._loop.step - 1, count)
-
-    def _look(self) -> bool:
-        """Find the backward passes that ran since the last look. False where they are not what they were."""
-        if not self._find():
-            return self.leave()
-        if self.alone:
-            self._loop.backward_ran = True
-        return True
+        if self._clips:
+            self._clips = []
+        self._raises, self._losses = False, 0
+        self._closed = (closed, count)
 
     def _find(self) -> bool:
-        """Note the passes since the last look: whether each was one, of a scaled loss, and did what one does."""
+        """Note the passes since the last look; whether each optimizer had one at most, that did what one does."""
         regular = True
         for track in self.tracks.values():
-            found = track.find()
+            plain, found = track.find()
             if found is not None:
                 self._moments.append((self._loop.find, (track.number, *found)))
-                regular = regular and track.regular and self._losses > 0
+                regular = regular and plain
         return regular
 
-    def _is_finite(self, track: Track) -> bool:
-        # Among ranks verdicts may have become one since they were read.
-        return track.found is not None and not (self._among_ranks and bool(track.found.item()))
-
     def _close(self, tracker: Value | None) -> None:
-        alike = self._scale.value, self._raises, self._clips, [track.alike for track in self.tracks.values()]
-        if self._facts is None or alike != self._alike:
-            self._alike, self._facts = alike, self._told()
+        alike: list[object] = [self._scale.value, self._raises, self._clips]
+        for track in self.tracks.values():
+            alike += (track.passes, track.fresh, track.explicit)
+        facts = self._facts
+        if facts is None or alike != self._alike:
+            self._alike, facts = alike, self._told()
+            self._facts = facts
         self._calls += self._losses
-        self._loop.close_routine(self._facts, self._scale.value, tracker)
-        self._note()
-        if not self._loop.sampling.quiet:
+        loop = self._loop
+        closed = loop.close_routine(facts, self._scale.value, tracker)
+        self._note(closed)
+        if not loop.sampling.quiet:
             self.leave(odd=False)
 
     def _rehearse(self, update: Update) -> None:

@@ -21,6 +21,8 @@ class Reader:
         # What was read, at which of its versions.
         self.tensor: torch.Tensor | None = None
         self.version = -1
+        # That tensor's number where it lies: to ask torch for it takes ten times as long.
+        self._memory: memoryview | None = None
 
     def is_current(self, scaler: GradScaler) -> bool:
         """Whether :attr:`value` is what the scaler has now."""
@@ -28,19 +30,30 @@ class Reader:
         # The counter that autograd itself goes by.
         return tensor is not None and tensor is self.tensor and tensor._version == self.version  # noqa: SLF001
 
-    def read(self, scaler: GradScaler, *, anew: bool = False) -> Value | None:
-        """What the scaler has now; None before its first ``scale()``. As long as it is the same, the same object.
+    def read(self, scaler: GradScaler) -> Value | None:
+        """What the scaler has now; None before its first ``scale()``. As long as it is the same, the same object."""
+        if getattr(scaler, self._attribute, None) is None:
+            return None
+        if not self.is_current(scaler):
+            self.reread(scaler)
+        return self.value
 
-        ``anew``: after ``update()``, which changes the growth tracker without counting.
-        """
+    def reread(self, scaler: GradScaler) -> bool:
+        """Read it after ``update()``, which changes the growth tracker without counting; whether it is what it was."""
         tensor: torch.Tensor | None = getattr(scaler, self._attribute, None)
         if tensor is None:
-            return None
-        version = tensor._version  # noqa: SLF001 - as above
-        if not anew and tensor is self.tensor and version == self.version:
-            return self.value
-        self.tensor, self.version = tensor, version
-        value = read_later(tensor)
-        if value != self.value:
-            self.value = value
-        return self.value
+            return True
+        self.version = tensor._version  # noqa: SLF001 - as above
+        if tensor is not self.tensor:
+            self.tensor, self._memory = tensor, _memory(tensor)
+        value = read_later(tensor) if self._memory is None else float(self._memory[()])
+        if value == self.value:
+            return True
+        self.value = value
+        return False
+
+
+def _memory(tensor: torch.Tensor) -> memoryview | None:
+    """The number of ``tensor`` on the CPU as it is there, whatever changes it; None elsewhere."""
+    plain = tensor.is_cpu and type(tensor) is torch.Tensor and tensor.dim() == 0
+    return tensor.detach().numpy().data if plain else None

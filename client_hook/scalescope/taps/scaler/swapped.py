@@ -52,8 +52,8 @@ class Tapped(GradScaler):
         was_set = (args[0] if args else kwargs.get("new_scale")) is not None
         taps = _taps(self)
         for tap in taps:
-            if tap.routine.noting or tap.wants_update(self):
-                tap.loop.edge.call(tap.updating, self, was_set)
+            if tap.wants_update(self):
+                tap.loop.edge.call(tap.updating, self)
         result = super().update(*args, **kwargs)
         for tap in taps:
             tap.loop.edge.call(tap.updated, self, was_set)

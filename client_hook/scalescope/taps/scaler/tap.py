@@ -184,12 +184,14 @@ class ScalerTap:
 
     def wants_update(self, scaler: GradScaler) -> bool:
         """Whether not all is known of an update before it happens. Among ranks verdicts may have become one."""
+        if self.routine.sure:
+            return False
         known = self._scale.is_current(scaler) and self._tracker.is_current(scaler)
         return not known or len(self._read) != len(self._found) or is_among_ranks()
 
-    def updating(self, scaler: GradScaler, was_set: bool) -> None:
+    def updating(self, scaler: GradScaler) -> None:
         """Before ``update``, which adds into the verdicts and changes the scale in place."""
-        if self.routine.updating(scaler, self._stepped, was_set=was_set) or not self.wants_update(scaler):
+        if self.routine.agreed():
             return
         self._before = _NOTHING
         self._read.clear()
@@ -199,8 +201,7 @@ class ScalerTap:
     def updated(self, scaler: GradScaler, was_set: bool) -> None:
         """After ``update``. One that only sets the scale, with no gradient looked at, attempts nothing."""
         last = self._scale.value
-        if self.routine.updated(scaler):
-            self._stepped.clear()
+        if self.routine.updated(scaler, self._stepped, was_set=was_set):
             return
         before, self._before = self._before, None
         if before is None:
@@ -209,7 +210,7 @@ class ScalerTap:
         self._found.clear()
         self._read.clear()
         self._stepped.clear()
-        self._tracker.read(scaler, anew=True)
+        self._tracker.reread(scaler)
         if was_set and not verdicts:
             self.loop.set_scale(scale, self._scale.read(scaler))
             return

@@ -58,11 +58,8 @@ class Schedules:
         # Who names one knows better than we which one counts.
         self._given = given
         self._clocks: dict[int, Clock] = {}
-
-    @property
-    def any(self) -> bool:
-        """Whether a scheduler was heard."""
-        return bool(self._clocks)
+        # Whether any was heard.
+        self.heard = False
 
     def hear(self, scheduler: object, optimizer: str | None, update: Update) -> None:
         """``scheduler`` stepped in ``update``, that of the watched ``optimizer``; None where it is of none."""
@@ -70,6 +67,7 @@ class Schedules:
             return
         key = id(scheduler)
         if key not in self._clocks:
+            self.heard = True
             self._clocks[key] = Clock(type(scheduler).__name__, optimizer)
         update.schedules = self
         update.scheduled[key] = update.scheduled.get(key, 0) + 1

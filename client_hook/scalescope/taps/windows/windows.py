@@ -62,7 +62,7 @@ class Windows:
         self.scale: Value | None = None
         self.calls = 0
         # Models that hold back their exchange between ranks under no_sync().
-        self._parallel: Sequence[weakref.ref[torch.nn.Module]] = ()
+        self.parallel: Sequence[weakref.ref[torch.nn.Module]] = ()
         # Whose step the scaler was asked for in this update, and how many losses had been scaled by then.
         self._asked: dict[int, int] = {}
         # Whether that step is running: what a closure in it adds to the gradients is stepped with.
@@ -81,7 +81,7 @@ class Windows:
     def hear_from(self, models: Iterable[torch.nn.Module], *, scaled: bool) -> None:
         """What is watched: ``models``, with an enabled scaler or without."""
         self.scaler = scaled
-        self._parallel = [weakref.ref(model) for model in models if hasattr(model, "require_backward_grad_sync")]
+        self.parallel = [weakref.ref(model) for model in models if hasattr(model, "require_backward_grad_sync")]
 
     @property
     def is_wary(self) -> bool:
@@ -95,7 +95,7 @@ class Windows:
 
     def syncs(self) -> bool:
         """Whether no model holds back its exchange between ranks just now."""
-        return not self._parallel or all(_syncs(model()) for model in self._parallel)
+        return all(_syncs(model()) for model in self.parallel)
 
     def resume(self, calls: int, last: int) -> None:
         """Go on after updates that were not gathered here: the last one, which was clean, and so many losses."""
@@ -134,7 +134,7 @@ class Windows:
             # A graph may have been compiled around a scale() that was not heard: where none ever was, none is missed.
             window.loss_scaled, scale = False, 1.0
         window.hear(scale, passes)
-        if not self.syncs():
+        if self.parallel and not self.syncs():
             window.no_sync = True
 
     def unscaled(self, number: int, scale: Value | None, *, asked: bool) -> None:
