@@ -1,20 +1,24 @@
-"""How several ranks come to be one run: rank 0 says which, the others read it, and no training waits for it.
+"""How several ranks come to be one run: they ask, rank 0 says which, and no training waits for it.
 
 It is said in the key-value store through which the ranks have met, never by a collective: in one a rank that is not
 watched takes no part. The store is asked in a thread of its own, since an answer may never come.
 
-The n-th ``watch`` of a rank belongs with the n-th of rank 0. Each rank also counts, in the store, how often it has
-come to its n-th: where all are started again on the store of their first start, nobody hears what was said then.
+The n-th ``watch`` of a rank belongs with the n-th of rank 0. A launcher may start all ranks again on the store of
+their first start, so what stands there may be of the dead: each rank asks with a number that nobody else has, and
+only who lives answers to that.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import secrets
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated, Protocol, TypeVar
+from functools import partial
+from typing import Annotated, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -47,8 +51,11 @@ class Store(Protocol):
     def get(self, key: str, /) -> bytes: ...
 
 
-# The store once the ranks have met, None before. Raises RuntimeError where they meet without one.
-FindStore = Callable[[], Store | None]
+class Meeting(NamedTuple):
+    """Whether the ranks are together now, and then their store; which raises RuntimeError where they have none."""
+
+    lasts: Callable[[], bool]
+    store: Callable[[], Store]
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,10 +78,10 @@ class NotAgreedError(Exception):
 class Agreement:
     """One rank's part in it, for its ``watch`` of this ``number``. Used by one event loop."""
 
-    def __init__(self, number: int, find_store: FindStore, *, patience_s: float = PATIENCE_S) -> None:
-        self._number = number
-        self._find_store = find_store
+    def __init__(self, number: int, meeting: Meeting, *, patience_s: float = PATIENCE_S) -> None:
+        self._meeting = meeting
         self._patience_s = patience_s
+        self._key = f"scalescope/{number}"
         self._timeout: asyncio.Timeout | None = None
         self._over = threading.Event()
 
@@ -85,12 +92,9 @@ class Agreement:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Hello] = loop.create_future()
-        threading.Thread(
-            target=self._seek, args=(proposed, loop, future), name="scalescope-agreement", daemon=True
-        ).start()
+        work, given = (self._say, (proposed,)) if proposed.rank == 0 else (self._ask, (proposed, loop, future))
+        threading.Thread(target=work, args=given, name="scalescope-agreement", daemon=True).start()
         if proposed.rank == 0:
-            future.add_done_callback(_tell_if_unheard)
-            loop.call_later(self._patience_s, self._over.set)
             return proposed
         try:
             async with asyncio.timeout(self._patience_s) as self._timeout:
@@ -108,35 +112,64 @@ class Agreement:
         """The training is over: wait only a moment more. In the loop's thread."""
         self._patience_s = min(self._patience_s, LAST_PATIENCE_S)
         timeout = self._timeout
-        if timeout is not None and not timeout.expired() and (end := timeout.when()) is not None:
+        if timeout is not None and (end := timeout.when()) is not None and not timeout.expired():
             timeout.reschedule(min(end, asyncio.get_running_loop().time() + LAST_PATIENCE_S))
 
-    def _seek(self, proposed: Hello, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Hello]) -> None:
-        # RuntimeError: the loop has ended meanwhile, and nobody asks any more.
+    def end(self) -> None:
+        """Nobody is told any more. From any thread."""
+        self._over.set()
+
+    def _say(self, hello: Hello) -> None:
+        """Rank 0: answer whoever asks, until the end."""
+        said = False
+        try:
+            store = self._awaited(self._met)
+            store.set(f"{self._key}/said/{hello.segment}", msgspec.json.encode(shared(hello)).decode())
+            said = True
+            for ticket in itertools.count(1):
+                asking = self._awaited(partial(self._read, store, f"{self._key}/ask/{ticket}"))
+                store.set(f"{self._key}/answer/{asking.decode()}", hello.segment)
+        except NotAgreedError:
+            # The end.
+            return
+        except (RuntimeError, UnicodeDecodeError) as error:
+            # A store that is gone later than that can be asked by nobody.
+            if not said:
+                logger.warning("scalescope: the other ranks cannot be told which run this is: %s", _first_line(error))
+
+    def _ask(self, proposed: Hello, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Hello]) -> None:
+        """Any other rank."""
+        # RuntimeError: the loop has ended meanwhile, and nobody waits any more.
         with suppress(RuntimeError):
             try:
-                greeting = self._agreed(proposed)
+                greeting = joined(proposed, self._answer())
             except (RuntimeError, NotAgreedError) as error:
-                reason = NotAgreedError(str(error).partition("\n")[0] or type(error).__name__)
-                loop.call_soon_threadsafe(_answer, future, reason)
+                loop.call_soon_threadsafe(_fail, future, NotAgreedError(_first_line(error)))
             else:
-                loop.call_soon_threadsafe(_answer, future, greeting)
+                loop.call_soon_threadsafe(_succeed, future, greeting)
 
-    def _agreed(self, proposed: Hello) -> Hello:
-        store = self._awaited(self._find_store)
-        key = f"scalescope/{self._number}"
-        start = store.add(f"{key}/starts/{proposed.rank}", 1)
-        key = f"{key}/{start}"
-        if proposed.rank == 0:
-            store.set(key, msgspec.json.encode(shared(proposed)).decode())
-            return proposed
-        return joined(proposed, self._awaited(lambda: store.get(key) if store.check([key]) else None))
+    def _answer(self) -> bytes:
+        store = self._awaited(self._met)
+        mine = secrets.token_hex(8)
+        ticket = store.add(f"{self._key}/asked", 1)
+        store.set(f"{self._key}/ask/{ticket}", mine)
+        segment = self._awaited(partial(self._read, store, f"{self._key}/answer/{mine}"))
+        return store.get(f"{self._key}/said/{segment.decode()}")
+
+    def _met(self) -> Store | None:
+        return self._meeting.store() if self._meeting.lasts() else None
+
+    def _read(self, store: Store, key: str) -> bytes | None:
+        if not self._meeting.lasts():
+            # To ask a store that went with it makes torch complain on the terminal.
+            raise NotAgreedError("the process group was destroyed")
+        return store.get(key) if store.check([key]) else None
 
     def _awaited(self, look: Callable[[], T | None]) -> T:
         pause_s = FIRST_LOOK_S
         while (found := look()) is None:
             if self._over.wait(pause_s):
-                raise NotAgreedError("the ranks did not meet in time")
+                raise NotAgreedError("nobody waits for it any more")
             pause_s = min(pause_s * LOOK_GROWTH, SLOWEST_LOOK_S)
         return found
 
@@ -161,19 +194,20 @@ def joined(hello: Hello, said: bytes) -> Hello:
     return msgspec.structs.replace(hello, **msgspec.structs.asdict(of_rank_0))
 
 
-def _answer(future: asyncio.Future[Hello], answer: Hello | NotAgreedError) -> None:
-    if future.done():
-        return
-    if isinstance(answer, Hello):
-        future.set_result(answer)
-    else:
-        future.set_exception(answer)
+def _succeed(future: asyncio.Future[Hello], greeting: Hello) -> None:
+    if not future.done():
+        future.set_result(greeting)
+
+
+def _fail(future: asyncio.Future[Hello], error: NotAgreedError) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _first_line(error: Exception) -> str:
+    """Torch adds a stack of C++."""
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def _tell(reason: str) -> None:
     logger.warning("scalescope: %s: this rank is recorded apart, as a segment of its own", reason)
-
-
-def _tell_if_unheard(future: asyncio.Future[Hello]) -> None:
-    if not future.cancelled() and (error := future.exception()) is not None:
-        logger.warning("scalescope: the other ranks cannot be told which run this is: %s", error)

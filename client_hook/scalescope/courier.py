@@ -26,9 +26,10 @@ from scalescope.wire import Bye, ByeReason, Heartbeat, Hello
 COALESCE_S = 0.02
 AWAY_COALESCE_S = 0.25
 # While there is news, looking every 20 ms is cheaper for the training than being woken, which costs it a system
-# call an update (60 us on a busy machine, against 0.1). After so long without news we sleep until woken.
+# call an update (60 us on a busy machine, against 0.1). A look in vain doubles the wait for the next: of a slow training
+# each would cost as much as a batch. After so long without news we sleep until woken.
 QUIET_S = 1.0
-# What is measured on a device becomes drainable without anybody calling us: look now and then even so.
+# The longest wait. What is measured on a device becomes drainable without anybody calling us.
 LOOK_S = 0.1
 
 # At the end: how long a server that has only ever refused is still waited for, and how often one is tried.
@@ -135,6 +136,8 @@ class Courier:
     def settle(self) -> bool:
         """After :meth:`run`: put what is left on disk. True when nothing was left."""
         self._asleep = False
+        if self._agreement is not None:
+            self._agreement.end()
         self._note_cpu()
         left = self._outbox.pending
         if left:
@@ -163,16 +166,17 @@ class Courier:
 
     async def _collect_news(self) -> None:
         loop = asyncio.get_running_loop()
-        busy_at = loop.time()
+        busy_at, wait_s = loop.time(), COALESCE_S
         while True:
             self.news.clear()
             # Before the look, so that news which comes during it wakes us again.
             self._asleep = asleep = loop.time() - busy_at > QUIET_S
             if self._collector.collect():
-                busy_at = loop.time()
+                busy_at, wait_s = loop.time(), COALESCE_S
             self._note_cpu()
             if not asleep:
-                await asyncio.sleep(AWAY_COALESCE_S if self._notices.in_trouble else COALESCE_S)
+                await asyncio.sleep(AWAY_COALESCE_S if self._notices.in_trouble else wait_s)
+                wait_s = min(2 * wait_s, LOOK_S)
                 continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):

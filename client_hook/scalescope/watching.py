@@ -14,11 +14,13 @@ from torch.amp import GradScaler
 from scalescope.agreement import Agreement
 from scalescope.greeting import Labels, hello_of, labels_of
 from scalescope.lifetime import living
+from scalescope.mirrors.chosen import mirrors_of
+from scalescope.mirrors.mirror import Mirror
 from scalescope.scope import LiveScope, Scope
 from scalescope.settings import Settings, read_settings
 from scalescope.taps.edge import Edge
 from scalescope.taps.process import FINISHED
-from scalescope.taps.ranks.store import shared_store
+from scalescope.taps.ranks.store import MEETING
 from scalescope.taps.training import Training, training_of
 
 logger = logging.getLogger("scalescope")
@@ -43,6 +45,7 @@ def watch(
     every: int | None = None,
     modules: bool = True,
     histograms: Sequence[str] = (),
+    mirror: object = None,
     allow_requests: bool = False,  # noqa: ARG001 - promised: see Args
 ) -> Scope:
     """Watch a training from here on.
@@ -64,6 +67,8 @@ def watch(
         modules: whether the modules' outputs, and the gradients of these, are looked at in sampled updates.
         histograms: of what besides gradients exponent histograms are recorded: some of ``"weight"``,
             ``"forward"`` (the modules' outputs) and ``"grad_output"`` (their gradients).
+        mirror: a run of another tracker that core series and findings are echoed to: of W&B, TensorBoard or MLflow,
+            an own :class:`~scalescope.mirrors.mirror.Mirror`, or a list of them.
         allow_requests: reserved for samples asked for by the server; changes nothing in this version.
 
     Returns:
@@ -76,16 +81,19 @@ def watch(
     settings = read_settings(os.environ, url=url, token=token, run=run, every=every)
     training = training_of(model, optimizer, scaler, scheduler, modules=modules, histograms=histograms)
     labels = labels_of(project, name, tags, config)
+    mirrors = mirrors_of(mirror)
     if settings.off:
         return Scope()
-    return Edge().call(_begin, training, settings, labels, scheduler) or Scope()
+    return Edge().call(_begin, training, settings, labels, scheduler, mirrors) or Scope()
 
 
-def _begin(training: Training, settings: Settings, labels: Labels, scheduler: object) -> Scope:
+def _begin(
+    training: Training, settings: Settings, labels: Labels, scheduler: object, mirrors: Sequence[Mirror]
+) -> Scope:
     for earlier in living():
         if earlier.records(training.optimizers):
             logger.warning("scalescope: run %s is closed: its optimizer is being watched anew", earlier.run_id)
             earlier.end(FINISHED)
     hello = hello_of(training, settings, labels, scheduler)
-    agreement = Agreement(next(_NUMBERS), shared_store) if hello.world_size > 1 else None
-    return LiveScope(training, hello, settings, agreement)
+    agreement = Agreement(next(_NUMBERS), MEETING) if hello.world_size > 1 else None
+    return LiveScope(training, hello, settings, agreement, mirrors)
