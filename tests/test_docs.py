@@ -106,6 +106,18 @@ def test_the_readmes_training_loop_runs_and_is_recorded(served: Served, tmp_path
     assert (run["attempted"], run["state"]) == (100, "finished")
 
 
+def test_the_programs_of_each_framework_run_and_are_recorded(served: Served, tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", text("docs/frameworks.md"), re.DOTALL)
+    programs = [block for block in blocks if re.search(r"integrations\.(huggingface|accelerate|lightning) ", block)]
+    # In one process, since it takes longer to import the frameworks than to train.
+    together = "\n".join(f"exec({program!r}, {{'__name__': '__main__'}})" for program in programs)
+    environment = {**os.environ, "SCALESCOPE_URL": served.url, "SCALESCOPE_SPOOL": str(tmp_path / "spool")}
+    subprocess.run([sys.executable, "-c", together], check=True, env=environment, cwd=tmp_path)
+    found = {run["project"]: (run["attempted"], run["state"]) for run in served.get("/api/runs").json()["items"]}
+    ended = dict.fromkeys(("accelerate", "lightning", "fabric"), (100, "finished"))
+    assert found == {**ended, "huggingface": (96, "finished")}
+
+
 def test_every_target_that_the_docs_name_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
     named = {name for path in DOCS for name in re.findall(r"`make ([a-z]+)", path.read_text())}
