@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from scalescope.link import Link
 from scalescope.outbox import Outbox
+from scalescope.session import WINDOW_BYTES
 from scalescope.settings import Settings, read_settings
 from scalescope.spool import SpoolFile
 from scalescope.wire import Bye, Record, Steps
@@ -89,6 +90,14 @@ def test_every_record_arrives_once_in_order_and_close_waits_for_the_last(tmp_pat
         stats = link.stats()
     assert (stats.acknowledged, stats.pending, stats.dropped, stats.spilled) == (51, 0, 0, 0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_more_than_may_be_on_its_way_at_once_arrives_as_it_is_acknowledged(tmp_path: Path) -> None:
+    shelf = Shelf()
+    with serving(shelf) as server, linked(server.url, tmp_path) as (link, source):
+        feed(link, source, 3 * WINDOW_BYTES // 2**18, size=2**18)
+        assert link.close("finished", "")
+    assert stored_steps(shelf) == list(range(3 * WINDOW_BYTES // 2**18))
 
 
 def test_a_crash_is_told_with_its_detail(tmp_path: Path) -> None:

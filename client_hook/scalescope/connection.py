@@ -132,11 +132,14 @@ class Connection:
 
     async def _receive(self, socket: ClientConnection) -> None:
         while True:
-            self._take(await socket.recv(decode=False))
+            data = await socket.recv(decode=False)
+            waits = self._session.full
+            self._take(data)
             self.acknowledgements += 1
             self._on_change()
-            # The acknowledgement made room for more.
-            self._news.set()
+            if waits:
+                # The acknowledgement made room for more.
+                self._news.set()
 
     async def _send(self, socket: ClientConnection) -> None:
         # When the socket closes, the receiving side still has a refusal to read that says why.

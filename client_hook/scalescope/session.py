@@ -60,15 +60,16 @@ class SessionError(Exception):
 class TrainerSession:
     """The trainer's end of one connection.
 
-    ``cursor`` is the last sequence sent on it (or known to be durable), ``durable`` the last acknowledged.
+    ``cursor`` is the last sequence sent on it (or known to be durable), ``durable`` the last acknowledged. Where it is
+    ``full``, nothing more may go before the next acknowledgement.
     """
 
     hello: Hello
     state: State = State.NEW
     cursor: int = -1
     durable: int = -1
+    full: bool = False
     _in_flight: dict[int, int] = field(default_factory=dict)
-    _full: bool = False
 
     def open(self) -> bytes:
         """The first frame to send."""
@@ -95,13 +96,13 @@ class TrainerSession:
         self.durable = max(self.durable, message.durable)
         self.cursor = max(self.cursor, self.durable)
         self._in_flight = {s: size for s, size in self._in_flight.items() if s > self.durable}
-        self._full = False
+        self.full = False
         return self.durable
 
     def sendable(self, waiting: Iterable[Frame]) -> list[bytes]:
         """Those of ``waiting`` (rising sequences) that may go out now, in order; each only once."""
         # Nobody looks through thousands that are on their way, at each news, for one that may not go.
-        if self.state is not State.OPEN or self._full:
+        if self.state is not State.OPEN or self.full:
             return []
         chosen = []
         room = WINDOW_BYTES - sum(self._in_flight.values())
@@ -110,7 +111,7 @@ class TrainerSession:
                 continue
             # One frame may always travel alone, however large it is.
             if len(frame.data) > room and self._in_flight:
-                self._full = True
+                self.full = True
                 break
             self._in_flight[frame.sequence] = len(frame.data)
             room -= len(frame.data)
