@@ -13,20 +13,24 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from scalescope_server.errors import ServerError
+from scalescope_server.ranks import rank_sentences
 from scalescope_server.store.records import (
+    Disagreement,
     EventRow,
     FindingRow,
     LedgerRow,
     ModuleRow,
     ParameterRow,
+    RankRow,
+    RankState,
     RunDetail,
     RunState,
     RunSummary,
     SegmentRow,
     Series,
+    Single,
 )
 
-Single = float | Literal["inf", "-inf", "nan"] | None
 Numbers = list[float | None]
 
 _encoder = msgspec.json.Encoder()
@@ -94,8 +98,38 @@ class ModuleLine(Struct, frozen=True):
     numel: int
 
 
+class RankLine(Struct, frozen=True, kw_only=True):
+    """How one rank of the newest start fares.
+
+    ``stalled``: it gives signs of life and closes no update; ``absent``: it has never called. ``lag``: how many updates
+    it is behind the farthest rank. ``sent_bytes``, ``thread_cpu_s``: what this start has put on the wire, repetitions
+    included, and the CPU seconds of the hook's own thread; null where it has not told yet. Times by the server's clock.
+    """
+
+    rank: int
+    segment: str
+    state: RankState
+    last_step: int | None
+    lag: int | None
+    attempted: int
+    skipped: int
+    scale: Single
+    received: int
+    dropped: int
+    lost: int
+    pending: int | None
+    sent_bytes: int | None
+    bytes_per_update: float | None
+    thread_cpu_s: float | None
+    last_seen_at: float | None
+    progress_at: float | None
+
+
 class RunAnswer(RunLine, frozen=True, kw_only=True):
-    """A run whole, but for its numbers over time."""
+    """A run whole, but for its numbers over time.
+
+    ``ranks`` have called so far, of ``world_size``; ``rank_sentences`` say what is the matter with them, if anything.
+    """
 
     note: str
     healthy: bool | None
@@ -109,6 +143,9 @@ class RunAnswer(RunLine, frozen=True, kw_only=True):
     segments: list[SegmentRow]
     world_size: int
     ranks: list[int]
+    rank_states: list[RankLine]
+    rank_sentences: list[str]
+    disagreements: list[Disagreement]
     ledger: list[LedgerRow]
 
 
@@ -178,11 +215,20 @@ def run_line(summary: RunSummary) -> RunLine:
     return RunLine(**(msgspec.structs.asdict(summary) | {"scale": single(summary.scale)}))
 
 
-def run_answer(detail: RunDetail) -> RunAnswer:
+def run_answer(detail: RunDetail, now: float) -> RunAnswer:
     rest = msgspec.structs.asdict(detail)
     del rest["summary"]
     line = msgspec.structs.asdict(run_line(detail.summary))
-    return RunAnswer(**(line | rest | {"modules": _modules(detail.modules, detail.parameters)}))
+    made = {
+        "modules": _modules(detail.modules, detail.parameters),
+        "rank_states": [_rank_line(rank) for rank in detail.rank_states],
+        "rank_sentences": rank_sentences(detail, now),
+    }
+    return RunAnswer(**(line | rest | made))
+
+
+def _rank_line(rank: RankRow) -> RankLine:
+    return RankLine(**(msgspec.structs.asdict(rank) | {"scale": single(rank.scale)}))
 
 
 def series_columns(series: Series) -> SeriesColumns:

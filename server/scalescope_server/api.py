@@ -70,7 +70,7 @@ async def list_runs(
 @router.get("/{run}", responses=answers(RunAnswer, "The run, all but its numbers over time."))
 async def get_run(run: RunHere, rooms: RoomsHere) -> Response:
     """A run with its config, environment, parameters, segments, ranks and the ledger of deliveries."""
-    return json_answer(run_answer(await rooms.reading.read(rooms.store.reader.run, run)))
+    return json_answer(run_answer(await rooms.reading.read(rooms.store.reader.run, run), rooms.clock()))
 
 
 @router.patch("/{run}", responses=answers(RunAnswer, "The run as it is now."))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from scalescope_server.answers import Numbers, Single
-from scalescope_server.store.records import FactsRow, ProbeRow
+from scalescope_server.answers import Numbers
+from scalescope_server.store.records import FactsRow, ProbeRow, Single
 from scalescope_server.tallies import cosine, relative_error, true_underflow
 
 

@@ -6,8 +6,7 @@ import asyncio
 
 import msgspec
 
-from scalescope_server.answers import Single
-from scalescope_server.store.records import RunId, RunState
+from scalescope_server.store.records import RunId, RunState, Single
 
 # More changed runs than this on one screen are fetched at once rather than told one by one.
 MAX_RUNS_WAITING = 64

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalescope_server.figures.chart import log2, log2_label, plain
-from scalescope_server.figures.origins import origin_text
+from scalescope_server.figures.origins import first_of_each, origin_text
 from scalescope_server.store.records import EventRow, Series
 
 # More marks than this are folded by bucket: they would overlap even on a wide screen.
@@ -45,7 +45,7 @@ class Mark:
 
 def marks(events: Sequence[EventRow], series: Mapping[str, Series], bucket: int) -> list[Mark]:
     """The marks of a range: one for each of ``events``, or one a point where there are more than ``MAX_MARKS``."""
-    origins = {event.step: event for event in events if event.kind == "nonfinite"}
+    origins = first_of_each([event for event in events if event.kind == "nonfinite"])
     if len(events) > MAX_MARKS:
         skips = _folded_skips(series, bucket)
         return [*_folded_growths(series, bucket), *skips, *_origins(origins, {mark.step for mark in skips}, series)]

@@ -30,14 +30,21 @@ _PLACES = {
 }
 
 
+def first_of_each(events: Sequence[EventRow]) -> dict[int, EventRow]:
+    """Step -> where it turned non-finite first, of several ranks that tell it: that brought about the rest."""
+    found: dict[int, EventRow] = {}
+    for event in sorted(events, key=_order, reverse=True):
+        found[event.step] = event
+    return dict(sorted(found.items()))
+
+
 def origins(events: Sequence[EventRow]) -> list[Unusual]:
     """The places that were the first of an update to turn non-finite, the worst first; ``events`` are in order."""
     found: dict[tuple[str, str], list[EventRow]] = {}
-    for event in events:
+    for event in first_of_each(events).values():
         found.setdefault((str(event.data.get("where")), str(event.data.get("name", ""))), []).append(event)
     told = [_told(where, group) for (where, _), group in found.items()]
-    order = list(_SEVERITIES)
-    return sorted(told, key=lambda each: order.index(each.kind) if each.kind in order else len(order))
+    return sorted(told, key=lambda each: _place_of(each.kind))
 
 
 def origin_text(event: EventRow) -> str:
@@ -52,6 +59,15 @@ def place(data: dict[str, object]) -> str:
     short = f"{name[: _NAME_ROOM // 3]}…{name[-_NAME_ROOM * 2 // 3 :]}" if len(name) > _NAME_ROOM else name
     # A name may hold braces of its own: it is put in, not formatted.
     return _PLACES.get(str(data.get("where")), "{name}").replace("{name}", short or "the model")
+
+
+def _order(event: EventRow) -> tuple[int, int, int]:
+    return _place_of(str(event.data.get("where"))), event.rank, event.id
+
+
+def _place_of(where: str) -> int:
+    order = list(_SEVERITIES)
+    return order.index(where) if where in order else len(order)
 
 
 def _told(where: str, group: Sequence[EventRow]) -> Unusual:

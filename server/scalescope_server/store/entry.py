@@ -7,14 +7,16 @@ else is checked before it is stored; one bad record refuses its whole batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
 from scalescope.ledger import Ledger
 from scalescope.wire import Bye, Layout, Record
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from scalescope_server.store import tables
+from scalescope_server.store.agreement import compare
 from scalescope_server.store.decoding import Decoded, Happening, Held, Measured, Tallied, Updates, decode
 from scalescope_server.store.delivery import Batch, Receipt
 from scalescope_server.store.errors import BadRecord
@@ -28,6 +30,11 @@ from scalescope_server.store.totals import note_delivery, note_totals
 from scalescope_server.store.transaction import Transaction
 from scalescope_server.store.updates import Counted, enter_updates
 from scalescope_server.store.windows import enter_windows
+
+# What all ranks tell of the same update, and a run of several ranks shows once.
+OF_SCALER = ("skip", "growth", "backoff", "scale_set")
+
+Told = AbstractSet[tuple[int, str]]
 
 
 def enter_batch(transaction: Transaction, batch: Batch) -> Receipt:
@@ -45,7 +52,7 @@ def enter_batch(transaction: Transaction, batch: Batch) -> Receipt:
     # Even without a value to fold: updates that tell nothing make the run longer, and then it has another level.
     transaction.news(origin.run)
     origin = replace(origin, ledger=ledger)
-    note_delivery(transaction.connection, origin, decoded, duplicates, batch.received_at)
+    note_delivery(transaction.connection, origin, decoded, counted, duplicates, batch.received_at)
     note_totals(transaction.connection, origin, decoded, counted, batch.received_at)
     return _receipt(batch, origin, decoded, counted, duplicates)
 
@@ -82,6 +89,7 @@ def _enter(transaction: Transaction, origin: Origin, decoded: Sequence[Decoded])
     enter_setups(transaction.connection, origin, [d for d in decoded if isinstance(d, Held)])
     updates = [d for d in decoded if isinstance(d, Updates)]
     counted = enter_updates(transaction, origin, updates)
+    compare(transaction.connection, origin, updates)
     enter_windows(transaction.connection, origin, updates)
     for record in decoded:
         if isinstance(record, Bye):
@@ -91,10 +99,19 @@ def _enter(transaction: Transaction, origin: Origin, decoded: Sequence[Decoded])
 
 def _enter_events(connection: Connection, origin: Origin, happenings: Sequence[Happening]) -> None:
     if happenings:
-        connection.execute(_NEW_EVENTS, [_event_row(origin, happening) for happening in happenings])
+        told = _told_by_others(connection, origin, happenings) if origin.world_size > 1 else frozenset()
+        connection.execute(_NEW_EVENTS, [_event_row(origin, happening, told) for happening in happenings])
 
 
-def _event_row(origin: Origin, happening: Happening) -> dict[str, Any]:
+def _told_by_others(connection: Connection, origin: Origin, happenings: Sequence[Happening]) -> Told:
+    """What other ranks of the segment have told already of the steps of some events."""
+    steps = [origin.first_step + happening.record.step for happening in happenings]
+    of_caller = {"of_run": origin.run, "of_segment": origin.segment, "of_rank": origin.rank}
+    found = connection.execute(_TOLD, {**of_caller, "start": min(steps), "end": max(steps)})
+    return frozenset((row.step, row.kind) for row in found)
+
+
+def _event_row(origin: Origin, happening: Happening, told: Told) -> dict[str, Any]:
     record, culprit = happening.record, happening.data.get("parameter")
     return {
         "run": origin.run,
@@ -105,6 +122,7 @@ def _event_row(origin: Origin, happening: Happening) -> dict[str, Any]:
         "at": record.at,
         "data": happening.data,
         "culprit": culprit if record.kind == "skip" and isinstance(culprit, str) else None,
+        "of_run": record.kind not in OF_SCALER or (origin.first_step + record.step, record.kind) not in told,
     }
 
 
@@ -148,3 +166,9 @@ def _receipt(batch: Batch, origin: Origin, decoded: Sequence[Decoded], counted: 
 
 
 _NEW_EVENTS = insert(tables.event)
+_TOLD = select(tables.event.c.step, tables.event.c.kind).where(
+    tables.event.c.run == bindparam("of_run"),
+    tables.event.c.segment == bindparam("of_segment"),
+    tables.event.c.rank != bindparam("of_rank"),
+    tables.event.c.step.between(bindparam("start"), bindparam("end")),
+)

@@ -1,62 +1,63 @@
-"""Events, steps and findings of a run, as they were stored."""
+"""Steps and findings of a run, as they were stored."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, or_, select
+from sqlalchemy import Connection, Row, func, or_, select
 
 from scalescope_server.store import tables
-from scalescope_server.store.cursors import packed_cursor, unpacked_cursor
+from scalescope_server.store.events import read_culprits
 from scalescope_server.store.judging import Position, StepRow
-from scalescope_server.store.records import EventRow, FindingRow, RunId
+from scalescope_server.store.records import FindingRow, RunId
 from scalescope_server.store.runs import SEVERITIES
 
-MAX_EVENTS = 5000
 
+def steps_after(
+    connection: Connection, run: int, after: Position, limit: int, silent_before: float
+) -> tuple[list[StepRow], int]:
+    """At most ``limit`` updates of rank 0 beyond ``after``: segment by segment, in order within each; and how many
+    there are beyond these that have to wait.
 
-def read_events(
-    connection: Connection,
-    run: int,
-    *,
-    kind: str | None,
-    start: int | None,
-    stop: int | None,
-    cursor: str | None,
-    limit: int,
-) -> tuple[list[EventRow], str | None]:
-    """Every event of the steps [start, stop), in order, and the cursor of the next ones.
-
-    Raises:
-        BadCursor: for a cursor that did not come from here.
+    Which of several ranks knows what made an update skip, shows once all have told it. So a skipped update, and what
+    follows it, waits for those that are alive (seen since ``silent_before``) and have not come so far.
     """
-    row = tables.event.c
-    limit = min(max(limit, 1), MAX_EVENTS)
-    query = select(tables.event).where(row.run == run)
-    if kind is not None:
-        query = query.where(row.kind == kind)
-    if start is not None:
-        query = query.where(row.step >= start)
-    if stop is not None:
-        query = query.where(row.step < stop)
-    if cursor is not None:
-        step, key = unpacked_cursor(cursor, tuple[int, int])
-        query = query.where(or_(row.step > step, and_(row.step == step, row.key > key)))
-    found = connection.execute(query.order_by(row.step, row.key).limit(limit + 1)).all()
-    page = found[:limit]
-    after = packed_cursor((page[-1].step, page[-1].key)) if len(found) > limit else None
-    return [_event(stored) for stored in page], after
-
-
-def steps_after(connection: Connection, run: int, after: Position, limit: int) -> list[StepRow]:
-    """At most ``limit`` updates of rank 0 beyond ``after``: segment by segment, in order within each."""
     of_segment = tables.segment.c
     query = select(of_segment.key, of_segment.ordinal).where(of_segment.run == run, of_segment.ordinal >= after.segment)
     rows: list[StepRow] = []
     for segment in connection.execute(query.order_by(of_segment.ordinal)).all():
         beyond = after.step if segment.ordinal == after.segment else -1
-        rows += _steps_of(connection, run, segment.key, segment.ordinal, beyond, limit - len(rows))
-    return rows
+        some = _steps_of(connection, run, segment.key, segment.ordinal, beyond, limit - len(rows))
+        told = _told_by_all(connection, segment.key, silent_before)
+        ends = next((i for i, row in enumerate(some) if told is not None and row.skipped and row.step > told), None)
+        rows += some[:ends]
+        if ends is not None:
+            return rows, _count_from(connection, run, segment.ordinal, segment.key, some[ends].step)
+    return rows, 0
+
+
+def _told_by_all(connection: Connection, segment: int, silent_before: float) -> int | None:
+    """The last update that all ranks of the segment have told which still tell any; None where it is rank 0 alone."""
+    row = tables.ledger.c
+    others = (
+        select(func.min(row.highest_step))
+        .where(row.segment == segment, row.rank > 0, row.ending.is_(None))
+        .where(row.last_seen_at >= silent_before)
+    )
+    found: int | None = connection.execute(others).scalar_one()
+    return found
+
+
+def _count_from(connection: Connection, run: int, ordinal: int, segment: int, step: int) -> int:
+    """The updates of rank 0 from ``step`` of a segment on, and in all later ones."""
+    row, of_segment = tables.step.c, tables.segment.c
+    later = select(of_segment.key, of_segment.first_step).where(of_segment.run == run, of_segment.ordinal > ordinal)
+    firsts = {found.key: found.first_step for found in connection.execute(later)} | {segment: step}
+    here = (row.run == run) & (row.rank == 0) & (row.step >= min(firsts.values()))
+    counted = select(func.count()).where(
+        here, or_(*((row.segment == key) & (row.step >= at) for key, at in firsts.items()))
+    )
+    return int(connection.execute(counted).scalar_one())
 
 
 def _steps_of(connection: Connection, run: int, segment: int, ordinal: int, beyond: int, limit: int) -> list[StepRow]:
@@ -68,7 +69,7 @@ def _steps_of(connection: Connection, run: int, segment: int, ordinal: int, beyo
         .limit(limit)
     )
     found = connection.execute(query).all()
-    culprits = _culprits(connection, run, found[0].step, found[-1].step) if found else {}
+    culprits = read_culprits(connection, run, found[0].step, found[-1].step) if found else {}
     return [
         StepRow(
             step=stored.step,
@@ -105,21 +106,6 @@ def unjudged(connection: Connection) -> list[RunId]:
         .where(run.attempted > 0, or_(row.updates.is_(None), row.updates != run.attempted))
     )
     return [RunId(found) for found in connection.execute(query).scalars()]
-
-
-def _culprits(connection: Connection, run: int, first: int, last: int) -> dict[int, str]:
-    """Step -> the parameter that its skip named; the lowest rank that knows one is heard."""
-    row = tables.event.c
-    query = (
-        select(row.step, row.culprit)
-        .where(row.run == run, row.kind == "skip", row.step.between(first, last), row.culprit.is_not(None))
-        .order_by(row.rank.desc(), row.key.desc())
-    )
-    return {row.step: row.culprit for row in connection.execute(query)}
-
-
-def _event(stored: Row[Any]) -> EventRow:
-    return EventRow(id=stored.key, kind=stored.kind, step=stored.step, rank=stored.rank, at=stored.at, data=stored.data)
 
 
 def _finding(stored: Row[Any]) -> FindingRow:

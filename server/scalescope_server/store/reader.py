@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Engine
 
-from scalescope_server.store import curves, history
+from scalescope_server.store import curves, events, history
 from scalescope_server.store.judging import Position, StepRow
 from scalescope_server.store.measured_reader import MeasuredReader
 from scalescope_server.store.records import EventRow, FindingRow, RunDetail, RunId, RunState, RunSummary, Series
@@ -49,7 +49,7 @@ class Reader(MeasuredReader):
 
     def run(self, run: str) -> RunDetail:
         with self.reading() as connection:
-            return read_run(connection, found_run(connection, run), self._silent_before())
+            return read_run(connection, found_run(connection, run), self._silent_before(), self._clock())
 
     def latest(self, run: str) -> RunSummary:
         """The run's line in the list, as it stands now."""
@@ -90,10 +90,25 @@ class Reader(MeasuredReader):
         cursor: str | None = None,
         limit: int = 500,
     ) -> tuple[list[EventRow], str | None]:
-        """Every event, exact, and the cursor of the next ones. :class:`BadCursor`."""
+        """Every event of every rank, exact, and the cursor of the next ones. :class:`BadCursor`."""
         with self.reading() as connection:
-            key = found_run(connection, run).key
-            return history.read_events(connection, key, kind=kind, start=start, stop=stop, cursor=cursor, limit=limit)
+            asked = events.Asked(kind, start, stop)
+            return events.read_events(connection, found_run(connection, run).key, asked, cursor=cursor, limit=limit)
+
+    def run_events(
+        self,
+        run: str,
+        *,
+        kind: str | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+        cursor: str | None = None,
+        limit: int = 500,
+    ) -> tuple[list[EventRow], str | None]:
+        """The same with what several ranks tell of one update once, a skip with its culprit. :class:`BadCursor`."""
+        with self.reading() as connection:
+            asked = events.Asked(kind, start, stop)
+            return events.read_run_events(connection, found_run(connection, run).key, asked, cursor=cursor, limit=limit)
 
     def findings(self, run: str) -> list[FindingRow]:
         """Worst first, then newest first; closed ones too."""
@@ -101,10 +116,14 @@ class Reader(MeasuredReader):
             return history.read_findings(connection, found_run(connection, run).key)
 
     def steps_after(self, run: str, after: Position, limit: int) -> tuple[list[StepRow], int]:
-        """At most ``limit`` updates of rank 0 beyond ``after``, in order, and how many the run has in all."""
+        """At most ``limit`` updates of rank 0 beyond ``after``, in order, and how many the run has in all.
+
+        Without those that wait until other ranks have told them (see :func:`history.steps_after`).
+        """
         with self.reading() as connection:
             found = found_run(connection, run)
-            return history.steps_after(connection, found.key, after, limit), int(found.attempted)
+            rows, waiting = history.steps_after(connection, found.key, after, limit, self._silent_before())
+            return rows, int(found.attempted) - waiting
 
     def scaler(self, run: str) -> dict[str, object] | None:
         """The scaler's settings as the trainer told them last; None without one."""

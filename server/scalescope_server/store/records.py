@@ -15,6 +15,9 @@ from scalescope.numerics.exponents import Histograms
 
 RunId = NewType("RunId", str)
 RunState = Literal["running", "finished", "crashed", "silent"]
+RankState = Literal["running", "stalled", "silent", "crashed", "finished", "absent"]
+# A single number as answers hold it: text where it is not finite.
+Single = float | Literal["inf", "-inf", "nan"] | None
 TallyKind = Literal["parameter", "module", "probe"]
 Severity = Literal["info", "warning", "critical", "fatal"]
 
@@ -44,6 +47,49 @@ class LedgerRow(Struct, frozen=True, kw_only=True):
     lost: int
     highest: int
     last_seen_at: float
+
+
+class RankRow(Struct, frozen=True, kw_only=True):
+    """How one rank of the newest segment fares. ``absent``: it has never called, and all else is not known.
+
+    ``stalled``: it gives signs of life and closes no update. ``last_step``: its last update, as it was stored or as its
+    last heartbeat told; ``lag``: how many fewer than the farthest rank's. ``sent_bytes``, ``thread_cpu_s``: of this
+    start, repetitions included; seconds of the hook's own thread. ``progress_at``: when it closed its last update.
+    """
+
+    rank: int
+    segment: str
+    state: RankState
+    last_step: int | None = None
+    lag: int | None = None
+    attempted: int = 0
+    skipped: int = 0
+    scale: float | None = None
+    received: int = 0
+    dropped: int = 0
+    lost: int = 0
+    pending: int | None = None
+    sent_bytes: int | None = None
+    bytes_per_update: float | None = None
+    thread_cpu_s: float | None = None
+    last_seen_at: float | None = None
+    progress_at: float | None = None
+
+
+class Opinion(Struct, frozen=True):
+    """What some ranks told alike."""
+
+    value: Single
+    ranks: list[int]
+
+
+class Disagreement(Struct, frozen=True):
+    """The first update of a segment at which its ranks told another ``scale`` or ``skipped`` (the ``name``)."""
+
+    name: str
+    step: int
+    segment: str
+    opinions: list[Opinion]
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):
@@ -117,6 +163,8 @@ class RunDetail(Struct, frozen=True, kw_only=True):
     segments: list[SegmentRow]
     world_size: int
     ranks: list[int]
+    rank_states: list[RankRow]
+    disagreements: list[Disagreement]
     ledger: list[LedgerRow]
     note: str
     healthy: bool | None

@@ -7,13 +7,13 @@ from typing import Any
 from sqlalchemy import Connection, Row, select
 
 from scalescope_server.store import tables
-from scalescope_server.store.origin import ledger_of
+from scalescope_server.store.rank_states import delivery_of, read_disagreements, read_ranks
 from scalescope_server.store.records import LedgerRow, ModuleRow, ParameterRow, RunDetail, SegmentRow
 from scalescope_server.store.runs import summaries
 
 
-def read_run(connection: Connection, run: Row[Any], silent_before: float) -> RunDetail:
-    """The detail of a row of ``run``."""
+def read_run(connection: Connection, run: Row[Any], silent_before: float, now: float) -> RunDetail:
+    """The detail of a row of ``run``, as it stands at ``now``."""
     ledger = _ledger(connection, run.key)
     return RunDetail(
         summary=summaries(connection, [run], silent_before)[0],
@@ -26,6 +26,8 @@ def read_run(connection: Connection, run: Row[Any], silent_before: float) -> Run
         segments=_segments(connection, run.key),
         world_size=run.world_size,
         ranks=sorted({row.rank for row in ledger}),
+        rank_states=read_ranks(connection, run, silent_before, now),
+        disagreements=read_disagreements(connection, run.key),
         ledger=ledger,
         note=run.note,
         healthy=run.healthy,
@@ -85,18 +87,4 @@ def _ledger(connection: Connection, run: int) -> list[LedgerRow]:
         .where(of_segment.run == run)
         .order_by(of_segment.ordinal, row.rank)
     )
-    return [_ledger_row(stored) for stored in connection.execute(query)]
-
-
-def _ledger_row(stored: Row[Any]) -> LedgerRow:
-    ledger = ledger_of(stored.ranges)
-    return LedgerRow(
-        segment=stored.segment_id,
-        rank=stored.rank,
-        received=ledger.received,
-        duplicate=stored.duplicate,
-        dropped=max(stored.dropped, stored.dropped_numbers),
-        lost=max(ledger.missing - stored.dropped_numbers, 0),
-        highest=ledger.highest,
-        last_seen_at=stored.last_seen_at,
-    )
+    return [delivery_of(stored) for stored in connection.execute(query)]

@@ -18,9 +18,17 @@ from scalescope_server.store.values import scale_key
 
 
 def note_delivery(
-    connection: Connection, origin: Origin, decoded: Sequence[Decoded], duplicates: int, now: float
+    connection: Connection,
+    origin: Origin,
+    decoded: Sequence[Decoded],
+    counted: Counted,
+    duplicates: int,
+    now: float,
 ) -> None:
-    """Enter the ledger that ``origin`` has by now, after ``decoded`` and so many duplicates came at ``now``."""
+    """Enter the ledger that ``origin`` has by now, after ``decoded`` and so many duplicates came at ``now``, and what
+    it attempted.
+    """
+    scale, scale_flag = scale_key(counted.scale)
     told = {
         "of_segment": origin.segment,
         "of_rank": origin.rank,
@@ -30,6 +38,11 @@ def note_delivery(
         "new_step": _last(origin, [d for d in decoded if isinstance(d, Updates)]),
         "new_sample": _last(origin, [d for d in decoded if isinstance(d, Measured | Tallied)]),
         "new_seen_at": now,
+        "new_attempted": counted.attempted,
+        "new_skipped": counted.skipped,
+        "new_scale": scale,
+        "new_scale_flag": scale_flag,
+        "new_scale_step": counted.scale_step,
     }
     connection.execute(_DELIVERY, told)
 
@@ -77,6 +90,7 @@ def _dropped(happening: Happening) -> int:
 
 _ledger, _run = tables.ledger.c, tables.run.c
 
+_newer_of_rank = (_ledger.scale_step <= bindparam("new_scale_step")) & (bindparam("new_scale_step") >= 0)
 _DELIVERY = (
     update(tables.ledger)
     .where(_ledger.segment == bindparam("of_segment"), _ledger.rank == bindparam("of_rank"))
@@ -87,6 +101,11 @@ _DELIVERY = (
         highest_step=larger(_ledger.highest_step, bindparam("new_step")),
         highest_sample=larger(_ledger.highest_sample, bindparam("new_sample")),
         last_seen_at=larger(_ledger.last_seen_at, bindparam("new_seen_at")),
+        attempted=_ledger.attempted + bindparam("new_attempted"),
+        skipped=_ledger.skipped + bindparam("new_skipped"),
+        scale=case((_newer_of_rank, bindparam("new_scale")), else_=_ledger.scale),
+        scale_flag=case((_newer_of_rank, bindparam("new_scale_flag")), else_=_ledger.scale_flag),
+        scale_step=larger(_ledger.scale_step, bindparam("new_scale_step")),
     )
 )
 # At the last update itself too: its scale may be told later than the update.
