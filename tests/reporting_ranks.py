@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import warnings
+from typing import Any
 
 import scalescope
 import torch
@@ -43,7 +44,7 @@ def updates(
         scaler.update()
 
 
-def report(url: str | None, *, early: bool = False, fails: bool = False, **meeting: object) -> dict[str, object]:
+def report(url: str | None, *, early: bool = False, fails: bool = False, **meeting: Any) -> dict[str, object]:
     """``early``: the training is watched before the ranks have met."""
     torch.manual_seed(0)
     chain = Chain()
@@ -65,7 +66,7 @@ def report(url: str | None, *, early: bool = False, fails: bool = False, **meeti
     return {"at first": at_first, "run": scope.run_id, "url": scope.url, "sent_bytes": scope.stats.sent_bytes}
 
 
-def met_by_torchrun() -> dict[str, object]:
+def met_by_torchrun() -> dict[str, Any]:
     """Its store outlives a start, and gloo finds the addresses of the dead in it: those of each start apart."""
     store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
     start = f"start {os.environ['TORCHELASTIC_RESTART_COUNT']}"
@@ -80,7 +81,7 @@ def main(arguments: list[str]) -> None:
         report(None, early=again, fails=not again, **met_by_torchrun())
         return
     rank, world, rendezvous, url = arguments
-    meeting = {"init_method": f"file://{rendezvous}", "rank": int(rank), "world_size": int(world)}
+    meeting: dict[str, Any] = {"init_method": f"file://{rendezvous}", "rank": int(rank), "world_size": int(world)}
     # Two names of the same server.
     told = report(url.replace("127.0.0.1", "localhost") if int(rank) % 2 else url, **meeting)
     sys.stdout.write(json.dumps(told))
