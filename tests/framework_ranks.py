@@ -13,6 +13,8 @@ from scalescope.integrations import accelerate, huggingface, lightning
 
 from tests.small_frameworks import Learner, scaler_of
 from tests.test_integrations_huggingface import trainer_of
+from tests.test_integrations_lightning import Lit, loader
+from tests.test_integrations_lightning import trainer_of as trainer_of_lightning
 
 UPDATES = 4
 BATCH = torch.ones(2, 8)
@@ -48,9 +50,16 @@ def by_fabric() -> None:
             optimizer.zero_grad()
 
 
+def by_lightning() -> None:
+    callback = lightning.ScalescopeCallback(project="lightning")
+    settings = {"strategy": "ddp", "devices": 2, "max_steps": UPDATES, "val_check_interval": 2}
+    trainer_of_lightning("16-mixed", callback, **settings).fit(Lit({2}), loader(), loader(2))
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     by_accelerate()
     by_the_trainer(Path(sys.argv[1]))
     by_fabric()
+    by_lightning()
     torch.distributed.destroy_process_group()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,6 @@ from lightning.pytorch.plugins import MixedPrecision
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from scalescope.errors import SettingError
 from scalescope.integrations.lightning import ScalescopeCallback
-from torch import nn
 from torch.utils.data import DataLoader
 
 from tests.small_frameworks import POISONED, Batches, Learner, fingerprint, scaler_of
@@ -295,6 +296,10 @@ def test_a_name_that_is_no_option_is_refused() -> None:
         ScalescopeCallback(colour="blue")  # type: ignore[call-arg]
 
 
-def test_a_plain_module_is_what_a_callback_hangs_on() -> None:
-    assert isinstance(ScalescopeCallback(), L.Callback)
-    assert isinstance(Lit(), nn.Module)
+def test_a_callback_that_watches_copies_and_pickles_to_one_that_is_ready_to_watch(server: SmallServer) -> None:
+    callback = ScalescopeCallback(url=server.url)
+    fit("bf16-mixed", callback)
+    for twin in (copy.deepcopy(callback), pickle.loads(pickle.dumps(callback))):
+        assert twin.scope.run_id == ""
+        fit("bf16-mixed", twin)
+        assert twin.scope.run_id not in ("", callback.scope.run_id)

@@ -36,18 +36,18 @@ def runs(served: Served, tmp_path: Path) -> dict[str, dict[str, Any]]:
         for rank in ranks:
             rank.kill()
     listed = served.get("/api/runs").json()["items"]
-    assert len(listed) == 3
+    assert len(listed) == 4
     return {run["project"]: served.get(f"/api/runs/{run['id']}").json() for run in listed}
 
 
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
 def test_two_ranks_are_one_run_of_the_users_own_names(runs: dict[str, dict[str, Any]]) -> None:
     names = [name for name, _ in Learner().named_parameters()]
-    prefixes = {"accelerate": "", "huggingface": "learner.", "fabric": ""}
+    prefixes = {"accelerate": "", "huggingface": "learner.", "fabric": "", "lightning": "learner."}
     assert runs.keys() == prefixes.keys()
     for project, prefix in prefixes.items():
         run = runs[project]
         assert [parameter["name"] for parameter in run["parameters"]] == [prefix + name for name in names]
         assert (run["attempted"], run["state"], len(run["segments"])) == (UPDATES, "finished", 1)
         assert {entry["rank"] for entry in run["ledger"]} == set(range(WORLD))
-    assert [runs[project]["skipped"] for project in prefixes] == [1, 1, 0]
+    assert [runs[project]["skipped"] for project in prefixes] == [1, 1, 0, 1]

@@ -185,7 +185,7 @@ class _Metrics:
 def _known(trainer: Trainer, module: LightningModule, run: str | None) -> Known:
     schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
     return Known(
-        trainer.model or module,
+        module if trainer.model is None else trainer.model,
         [_own(optimizer) for optimizer in trainer.optimizers],
         _scaler(trainer.precision_plugin),
         schedulers[0] if schedulers else None,
