@@ -8,13 +8,12 @@ during the blocks of both.
 
 ``--control`` watches neither: what the method itself finds where there is nothing to find.
 
-    python -m benchmarks.overhead [--pairs 120] [--only demo|gpt] [--control]
+    python -m benchmarks.overhead [--pairs 120] [--seconds 150] [--only demo|gpt] [--control]
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
 import tempfile
 import threading
 import time
@@ -62,10 +61,19 @@ class Pair:
         return self.watched[clock] / self.plain[clock] - 1
 
 
-def pairs_of(course: Course, plain: Training, watched: Training, scope: scalescope.Scope, count: int) -> list[Pair]:
-    found = []
-    for number in range(count):
-        order = (watched, plain) if number % 2 else (plain, watched)
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many pairs of blocks, and seconds after which no more are begun."""
+
+    pairs: int
+    seconds: float
+
+
+def pairs_of(course: Course, plain: Training, watched: Training, scope: scalescope.Scope, bounds: Bounds) -> list[Pair]:
+    found: list[Pair] = []
+    began = time.monotonic()
+    while len(found) < bounds.pairs and time.monotonic() - began < bounds.seconds:
+        order = (watched, plain) if len(found) % 2 else (plain, watched)
         samples = scope.stats.sampled.updates
         taken = {training: _timed(training, course.block) for training in order}
         found.append(Pair(taken[plain], taken[watched], scope.stats.sampled.updates > samples))
@@ -90,19 +98,21 @@ def interval_of(scope: scalescope.Scope, updates: int, before: int) -> float:
     return updates / max(scope.stats.sampled.updates - before, 1)
 
 
-def measure(course: Course, url: str, count: int, *, control: bool) -> None:
+def measure(course: Course, url: str, bounds: Bounds, *, control: bool) -> None:
     with ExitStack() as stack:
         plain, watched = course.make(), course.make()
         scope = scalescope.Scope()
         if not control:
             scope = stack.enter_context(scalescope.watch(watched.model, watched.optimizer, watched.scaler, url=url))
+            if not scope.run_id:
+                raise SystemExit("nothing is watched; see above")
             watched.log = scope.log
         for training in (plain, watched):
             _timed(training, course.warm_up)
         samples, cpu = scope.stats.sampled.updates, link_cpu_s()
-        pairs = pairs_of(course, plain, watched, scope, count)
+        pairs = pairs_of(course, plain, watched, scope, bounds)
         link_s = link_cpu_s() - cpu
-        interval = interval_of(scope, count * course.block, samples)
+        interval = interval_of(scope, len(pairs) * course.block, samples)
         _tell(course, pairs, interval, link_s, scope)
     same = all(map(torch.equal, plain.losses, watched.losses))
     print(f"  losses of both, {len(plain.losses)} updates: {'the same bit for bit' if same else 'NOT THE SAME'}")
@@ -130,16 +140,16 @@ def _tell(course: Course, pairs: list[Pair], interval: float, link_s: float, sco
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=120)
+    parser.add_argument("--seconds", type=float, default=150.0, help="for the pairs of each training, at most")
     parser.add_argument("--only", choices=COURSES)
     parser.add_argument("--control", action="store_true", help="watch neither")
     chosen = parser.parse_args()
-    logging.disable(logging.WARNING)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder, serving(folder) as url:
         environ["SCALESCOPE_SPOOL"] = folder
         for name, course in COURSES.items():
             if chosen.only in (None, name):
-                measure(course, url, chosen.pairs, control=chosen.control)
+                measure(course, url, Bounds(chosen.pairs, chosen.seconds), control=chosen.control)
 
 
 if __name__ == "__main__":
