@@ -8,16 +8,13 @@ LLVM's text travels and not machine code, so that what is loaded is made for the
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from scalescope.numerics.elsewhere import CompileError, printed_by
 from scalescope.numerics.fields import FIELDS
 from scalescope.numerics.measure_cpu import Raw
 
@@ -25,13 +22,6 @@ from scalescope.numerics.measure_cpu import Raw
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
 # As measure_numba has them.
 _BLOCK, _TABLES = 4096, 4
-# It takes 2 s of a processor that nobody else wants.
-_PATIENCE_S = 300.0
-_PROGRAM = Path(__file__).with_name("measure_numba.py")
-
-
-class KernelError(Exception):
-    """There is no kernel; the text says why."""
 
 
 class Kernel:
@@ -41,7 +31,7 @@ class Kernel:
         """Load LLVM's text of one function.
 
         Raises:
-            KernelError: if it is not text of LLVM, or needs more than itself.
+            CompileError: if it is not text of LLVM, or needs more than itself.
             ImportError: if llvmlite is not installed.
         """
         self._engine, address = _loaded(text)
@@ -82,31 +72,17 @@ class Kernel:
             *(place.ctypes.data for place in places),
         )
         if status or told[0] != rows:
-            raise KernelError(f"expected status 0 and {rows} rows, got status {status} and {told[0]} rows")
+            raise CompileError(f"expected status 0 and {rows} rows, got status {status} and {told[0]} rows")
         return raw
 
 
 def compile_elsewhere() -> Kernel:
-    """Let another process compile the kernel, at the lowest priority, and load it. Waits for it.
+    """Let another process compile the kernel, and load it. Waits for it.
 
     Raises:
-        KernelError, ImportError, OSError, subprocess.SubprocessError: if that cannot be.
+        CompileError, ImportError, OSError, subprocess.SubprocessError: if that cannot be.
     """
-    if importlib.util.find_spec("numba") is None:
-        raise KernelError("not installed, which scalescope[fast] does")
-    # -P: what lies beside the program is no module of its own.
-    told = subprocess.run(  # noqa: S603  # our own file
-        [sys.executable, "-P", str(_PROGRAM)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_PATIENCE_S,
-        check=False,
-    )
-    if told.returncode:
-        lines = told.stderr.strip().splitlines() or [f"exit status {told.returncode}"]
-        raise KernelError(f"the kernel did not compile: {lines[-1]}")
-    return Kernel(told.stdout)
+    return Kernel(printed_by("measure_numba.py", needs="numba"))
 
 
 def _loaded(text: str) -> tuple[Any, int]:
@@ -119,14 +95,14 @@ def _loaded(text: str) -> tuple[Any, int]:
         module = llvm.parse_assembly(text)
         module.verify()
     except RuntimeError as error:
-        raise KernelError(f"expected LLVM's text: {error}") from error
+        raise CompileError(f"expected LLVM's text: {error}") from error
     # LLVM ends the process that loads code which asks for what is not there.
     missing = [found.name for found in module.functions if found.is_declaration and not found.name.startswith("llvm.")]
     named = [
         found.name for found in module.functions if not found.is_declaration and found.linkage == llvm.Linkage.external
     ]
     if missing or len(named) != 1:
-        raise KernelError(f"expected one function that needs no other, got {named} that need {missing}")
+        raise CompileError(f"expected one function that needs no other, got {named} that need {missing}")
     target = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, jit=True
     )

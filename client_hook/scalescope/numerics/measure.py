@@ -1,7 +1,8 @@
 """Tensors to exponent histograms, in the training thread, without an additional synchronisation.
 
-On the CPU the numbers are there when :func:`measure` returns. On a device the whole result of a sample is
-one buffer, copied once (see :mod:`~scalescope.numerics.transfer`); ``ready()`` says when it has arrived.
+On the CPU the numbers are there when :func:`measure` returns. On a device the whole result of a sample is one buffer,
+copied once; ``ready()`` says when it has arrived. Either way there is a faster way where it can be had, and one that
+always works: :func:`path_of` says which is in use.
 
 The bin of a value is the exponent field of its bits, read through an integer view: no ``frexp``, ``histc``,
 ``isfinite`` or ``norm(inf)``, which are 3 to 30 times dearer or wrong. fp16 is widened first (its own field
@@ -17,26 +18,37 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scalescope.numerics.accelerated import Accelerated
 from scalescope.numerics.exponents import Histograms
-from scalescope.numerics.fields import FIELDS, fields_into
-from scalescope.numerics.measure_cpu import prepared
+from scalescope.numerics.launches import ROW
+from scalescope.numerics.measure_cpu import Raw
+from scalescope.numerics.measure_device import DeviceMeasuring, measure_into, raw_of
+from scalescope.numerics.measure_host import HostMeasuring
 from scalescope.numerics.paths import Path
 from scalescope.numerics.transfer import Arrival, to_host
 
-_CPU = Accelerated()
+_CPU = HostMeasuring()
+_DEVICES: dict[torch.device, DeviceMeasuring] = {}
 # What is measured as it lies; anything else is made fp32 first.
 _NATIVE = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-# Elements counted at once on a device: bounds the int64 bins that scatter_add wants (32 MB).
-_CHUNK = 1 << 22
 
 
 class Measurement:
-    """Histograms on their way. ``result()`` must not be called before ``ready()`` is true."""
+    """Histograms on their way. ``result()`` must not be called before ``ready()`` is true.
 
-    __slots__ = ("_event", "_on_host", "_read")
+    ``refused``: nothing was measured, and the result is that of no elements.
+    """
 
-    def __init__(self, read: Callable[[], Histograms], event: Arrival | None = None, *, on_host: bool = True) -> None:
+    __slots__ = ("_event", "_on_host", "_read", "refused")
+
+    def __init__(
+        self,
+        read: Callable[[], Histograms],
+        event: Arrival | None = None,
+        *,
+        on_host: bool = True,
+        refused: bool = False,
+    ) -> None:
+        self.refused = refused
         self._read = read
         self._event = event
         self._on_host = on_host
@@ -63,20 +75,46 @@ def measure(tensors: Sequence[torch.Tensor], *, factor: float = 1.0) -> Measurem
             Sparse tensors are coalesced first, for which the host waits for their device (how many rows are
             left is known there alone); their implicit zeros are counted.
         factor: 1 for values as they stand; the loss scale for gradients that were already divided by it.
+
+    Returns:
+        The measurement; ``refused`` where so many of a device are under way that there is no room for one more.
     """
     values = [_dense_values(tensor) for tensor in tensors]
-    hidden = [_elements(tensor) - found.numel() for tensor, found in zip(tensors, values, strict=True)]
+    hidden = np.array(
+        [_elements(tensor) - found.numel() for tensor, found in zip(tensors, values, strict=True)], np.int64
+    )
     device = next((found.device for found in values if found.device.type != "cpu"), None)
     if device is None:
-        raw = _CPU.measure(values, factor)
-        table = _table(raw.fields, raw.inf, np.asarray(hidden, np.int64), raw.amax, raw.squares)
+        table = _table(_CPU.measure(values, factor), hidden)
         return Measurement(lambda: table)
-    return _on_device(values, np.asarray(hidden, np.int64), device, factor)
+    if device.type != "cuda":
+        return _on_device(values, hidden, device, factor)
+    arriving = _on(device).measure(values, factor)
+    if arriving is None:
+        return Measurement(lambda: Histograms.empty(len(values)), refused=True)
+    return Measurement(lambda: _table(arriving.read(), hidden), arriving)
 
 
 def path_of(device: torch.device) -> Path:
-    """How tensors on ``device`` are measured now: ``numba`` or ``torch`` on the CPU, elsewhere ``torch-device``."""
-    return _CPU.path("torch") if device.type == "cpu" else Path("torch-device", "")
+    """How tensors on ``device`` are measured now.
+
+    ``numba`` or ``torch`` on the CPU, ``triton`` or ``torch-device`` elsewhere, and why it is not the first of both.
+    """
+    if device.type == "cpu":
+        return _CPU.path
+    return _on(device).path if device.type == "cuda" else Path("torch-device", "triton: only for devices of NVIDIA")
+
+
+def refused() -> int:
+    """How many measurements there was no room for."""
+    return sum(measuring.pool.refused for measuring in _DEVICES.values())
+
+
+def _on(device: torch.device) -> DeviceMeasuring:
+    found = _DEVICES.get(device)
+    if found is None:
+        found = _DEVICES[device] = DeviceMeasuring(device)
+    return found
 
 
 def _dense_values(tensor: torch.Tensor) -> torch.Tensor:
@@ -101,50 +139,21 @@ def _elements(tensor: torch.Tensor) -> int:
 def _on_device(
     values: Sequence[torch.Tensor], hidden: NDArray[np.int64], device: torch.device, factor: float = 1.0
 ) -> Measurement:
-    """The same on any device: scatter_add counts without telling the host how large the result is."""
-    rows = len(values)
-    fields = torch.zeros(rows * FIELDS, dtype=torch.int64, device=device)
-    inf = torch.zeros(rows, dtype=torch.int64, device=device)
-    real = torch.zeros(2, rows, dtype=torch.float64, device=device)
-    longest = min(max(found.numel() for found in values), _CHUNK)
-    wide = torch.empty(longest, dtype=torch.int32, device=device)
-    narrow = torch.empty(longest, dtype=torch.uint8, device=device)
-    one = torch.ones((), dtype=torch.int64, device=device)
-    for row, found in enumerate(values):
-        for chunk in found.split(longest) if found.numel() else ():
-            part = prepared(chunk, factor)
-            bins = fields_into(part, wide, narrow).long() + row * FIELDS
-            fields.scatter_add_(0, bins, one.expand(bins.shape))
-            magnitude = part.abs()
-            finite = torch.where(magnitude < torch.inf, magnitude, magnitude.new_zeros(()))
-            inf[row] += (magnitude >= 2.0**128).sum()
-            real[0, row] = torch.maximum(real[0, row], finite.max().double())
-            real[1, row] += torch.linalg.vector_norm(finite, dtype=torch.float64).square()
-    packed = torch.cat([fields, inf, real.view(torch.int64).reshape(-1)])
-    transfer = to_host(packed)
-
-    def read() -> Histograms:
-        flat = transfer.values.cpu().numpy()
-        counted = flat[: rows * FIELDS].reshape(rows, FIELDS)
-        found_inf = flat[rows * FIELDS : rows * (FIELDS + 1)]
-        amax, squares = flat[rows * (FIELDS + 1) :].view(np.float64).reshape(2, rows)
-        return _table(counted, found_inf, hidden, amax, squares)
-
-    return Measurement(read, transfer.event, on_host=transfer.on_host)
+    """The same on a device that has no events: what is found stays there until somebody asks."""
+    out = torch.zeros(len(values), ROW, dtype=torch.int64, device=device)
+    measure_into(out, values, factor)
+    transfer = to_host(out)
+    return Measurement(
+        lambda: _table(raw_of(transfer.values.cpu().numpy()), hidden), transfer.event, on_host=transfer.on_host
+    )
 
 
-def _table(
-    fields: NDArray[np.int64],
-    inf: NDArray[np.int64],
-    hidden: NDArray[np.int64],
-    amax: NDArray[np.float64],
-    squares: NDArray[np.float64],
-) -> Histograms:
+def _table(raw: Raw, hidden: NDArray[np.int64]) -> Histograms:
     return Histograms(
-        counts=fields[:, 1:255].copy(),
-        zero=fields[:, 0] + hidden,
-        inf=inf.copy(),
-        nan=fields[:, 255] - inf,
-        amax=amax.copy(),
-        sum_squares=squares.copy(),
+        counts=raw.fields[:, 1:255].copy(),
+        zero=raw.fields[:, 0] + hidden,
+        inf=raw.inf.copy(),
+        nan=raw.fields[:, 255] - raw.inf,
+        amax=raw.amax.copy(),
+        sum_squares=raw.squares.copy(),
     )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
+
+from scalescope.numerics.elsewhere import CompileError
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Path(NamedTuple):
@@ -18,24 +22,49 @@ class Path(NamedTuple):
         return f"{self.name} ({self.reason})" if self.reason else self.name
 
 
-class Faster:
-    """A way that may not be there, or fail on this machine. Then training goes on, a little slower.
+class Faster(Generic[T]):
+    """A way that has to be built first, may not be there, and may fail on this machine.
 
-    ``reason`` says why it is not in use. "": it is.
+    Attributes:
+        reason: why it is not in use; "" while it is.
+        settled: set once it is in use or given up.
     """
 
-    def __init__(self, name: str, reason: str = "") -> None:
+    def __init__(self, name: str, build: Callable[[], T]) -> None:
         self.name = name
-        self.reason = reason
+        self.reason = "not asked for: nothing measured was large"
+        self.settled = threading.Event()
+        self._build = build
+        self._built: T | None = None
+        self._asked = False
 
-    def attempt(self, way: Callable[[], T]) -> T | None:
-        """What ``way`` answers; None if it raises, which is not tried again."""
-        try:
-            return way()
-        except Exception as error:  # noqa: BLE001 - compilers and drivers: whatever fails, the other way is there
-            self.reason = f"{type(error).__name__}: {error}"
+    def ask(self) -> None:
+        """Have it built, in a thread of its own. Once."""
+        if not self._asked:
+            self._asked = True
+            self.reason = "on its way"
+            threading.Thread(target=self._settle, name=f"scalescope-{self.name}", daemon=True).start()
+
+    def attempt(self, way: Callable[[T], R]) -> R | None:
+        """What ``way`` answers with what was built; None if that is not in use. One that raises is given up."""
+        if self._built is None or self.reason:
             return None
+        built = self._built
+        return self._tried(lambda: way(built))
 
     def path(self, other: str) -> Path:
         """What is used: it, or the ``other``."""
         return Path(other, f"{self.name}: {self.reason}") if self.reason else Path(self.name, "")
+
+    def _settle(self) -> None:
+        self._built = self._tried(self._build)
+        if self._built is not None:
+            self.reason = ""
+        self.settled.set()
+
+    def _tried(self, way: Callable[[], R]) -> R | None:
+        try:
+            return way()
+        except Exception as error:  # noqa: BLE001 - compilers and drivers: whatever fails, the other way is there
+            self.reason = str(error) if isinstance(error, CompileError) else f"{type(error).__name__}: {error}"
+            return None

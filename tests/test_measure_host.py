@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 from scalescope.numerics import measure_cpu
-from scalescope.numerics.accelerated import Accelerated
-from scalescope.numerics.machine_code import Kernel, KernelError, compile_elsewhere
+from scalescope.numerics.elsewhere import CompileError
+from scalescope.numerics.machine_code import Kernel, compile_elsewhere
 from scalescope.numerics.measure_cpu import Raw
+from scalescope.numerics.measure_host import HostMeasuring
 
 from tests.by_frexp import mixed
 
@@ -33,7 +34,7 @@ class Failing(Kernel):
 
     def measure(self, values: Sequence[torch.Tensor], factor: float) -> Raw:
         self.calls += 1
-        raise KernelError("bad luck")
+        raise CompileError("bad luck")
 
 
 def assert_equal(found: Raw, wanted: Raw) -> None:
@@ -43,37 +44,37 @@ def assert_equal(found: Raw, wanted: Raw) -> None:
     np.testing.assert_allclose(found.squares, wanted.squares, rtol=2e-5)
 
 
-def asked(accelerated: Accelerated) -> Accelerated:
-    accelerated.measure([torch.ones(10)], 1.0)
-    assert accelerated.settled.wait(DEADLINE_S)
-    return accelerated
+def asked(measuring: HostMeasuring) -> HostMeasuring:
+    measuring.measure([torch.ones(10)], 1.0)
+    assert measuring.faster.settled.wait(DEADLINE_S)
+    return measuring
 
 
 def test_small_measurements_start_no_compiler(kernel: Kernel) -> None:
-    accelerated = Accelerated(lambda: kernel, worth=11)
-    accelerated.measure([torch.ones(10)], 1.0)
-    assert str(accelerated.path("torch")) == "torch (numba: not asked for: no measurement was large)"
-    assert not accelerated.settled.is_set()
+    measuring = HostMeasuring(lambda: kernel, worth=11)
+    measuring.measure([torch.ones(10)], 1.0)
+    assert str(measuring.path) == "torch (numba: not asked for: nothing measured was large)"
+    assert not measuring.faster.settled.is_set()
 
 
 def test_it_is_used_once_it_is_there_and_torch_until_then(kernel: Kernel) -> None:
-    accelerated = asked(Accelerated(lambda: kernel, worth=10))
-    assert accelerated.path("torch") == ("numba", "")
+    measuring = asked(HostMeasuring(lambda: kernel, worth=10))
+    assert measuring.path == ("numba", "")
     values = [mixed(5000, seed=1), mixed(0, seed=2)]
-    assert_equal(accelerated.measure(values, 2.0), measure_cpu.measure(values, 2.0))
+    assert_equal(measuring.measure(values, 2.0), measure_cpu.measure(values, 2.0))
 
 
 def test_float64_is_measured_beside_it_by_torch(kernel: Kernel) -> None:
-    accelerated = asked(Accelerated(lambda: kernel, worth=10))
+    measuring = asked(HostMeasuring(lambda: kernel, worth=10))
     values = [mixed(50, 1).double() * 1e30, mixed(60, 2), mixed(70, 3).half(), torch.ones(3, dtype=torch.float64)]
-    assert_equal(accelerated.measure(values, 1.0), measure_cpu.measure(values, 1.0))
-    assert accelerated.path("torch").name == "numba"
+    assert_equal(measuring.measure(values, 1.0), measure_cpu.measure(values, 1.0))
+    assert measuring.path.name == "numba"
 
 
 def test_values_that_do_not_lie_side_by_side_are_measured_as_they_look(kernel: Kernel) -> None:
-    accelerated = asked(Accelerated(lambda: kernel, worth=10))
+    measuring = asked(HostMeasuring(lambda: kernel, worth=10))
     values = [mixed(500, seed=1)[::3], torch.ones(1).expand(70)]
-    assert_equal(accelerated.measure(values, 1.0), measure_cpu.measure(values, 1.0))
+    assert_equal(measuring.measure(values, 1.0), measure_cpu.measure(values, 1.0))
 
 
 def test_a_build_that_fails_is_not_tried_again_and_says_why() -> None:
@@ -83,17 +84,17 @@ def test_a_build_that_fails_is_not_tried_again_and_says_why() -> None:
         built.append(1)
         raise ImportError("No module named 'numba'")
 
-    accelerated = asked(Accelerated(build, worth=10))
-    accelerated.measure([torch.ones(10)], 1.0)
+    measuring = asked(HostMeasuring(build, worth=10))
+    measuring.measure([torch.ones(10)], 1.0)
     assert built == [1]
-    assert str(accelerated.path("torch")) == "torch (numba: ImportError: No module named 'numba')"
+    assert str(measuring.path) == "torch (numba: ImportError: No module named 'numba')"
 
 
 def test_a_kernel_that_raises_is_set_aside_and_torch_answers() -> None:
     failing = Failing()
-    accelerated = asked(Accelerated(lambda: failing, worth=10))
+    measuring = asked(HostMeasuring(lambda: failing, worth=10))
     values = [mixed(50, seed=1)]
     for _ in range(2):
-        assert_equal(accelerated.measure(values, 1.0), measure_cpu.measure(values, 1.0))
+        assert_equal(measuring.measure(values, 1.0), measure_cpu.measure(values, 1.0))
     assert failing.calls == 1
-    assert accelerated.path("torch") == ("torch", "numba: KernelError: bad luck")
+    assert measuring.path == ("torch", "numba: bad luck")

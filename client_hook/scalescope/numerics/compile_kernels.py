@@ -1,0 +1,63 @@
+"""Compiles the Triton kernels for a device into Triton's cache. A program, so that no training waits for it.
+
+What it compiles is what :mod:`~scalescope.numerics.launches` launches: the arguments are of the
+same types, so the training's first launch finds it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from typing import Any
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.driver import CudaUtils
+from triton.runtime import driver
+
+from scalescope.numerics import kernels
+from scalescope.numerics.launches import TILE, WARPS
+
+
+class _Device:
+    """What Triton asks of a device before it compiles for it."""
+
+    def __init__(self, capability: int) -> None:
+        self._target = GPUTarget("cuda", capability, 32)
+
+    def get_current_target(self) -> GPUTarget:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return device
+
+
+def main(capability: int) -> None:
+    """For a ``capability`` such as 90."""
+    # The training goes first.
+    if hasattr(os, "nice"):
+        os.nice(19)
+    device: Any = _Device(capability)
+    driver.set_active(device)
+    words, number = torch.int64, 1
+    options: dict[str, Any] = {"tile": TILE, "num_warps": WARPS, "grid": (1,)}
+    kernels.measure.warmup(words, number, number, number, 1.0, words, **options)
+    kernels.count_if.warmup(torch.float32, words, number, number, number, words, **options)
+
+
+def build_launcher() -> None:
+    """What launches them, which is compiled too: where there is a device."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return
+    CudaUtils()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
+    build_launcher()
