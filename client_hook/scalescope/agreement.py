@@ -82,6 +82,8 @@ class Agreement:
         self._meeting = meeting
         self._patience_s = patience_s
         self._key = f"scalescope/{number}"
+        # Called where there is no agreement, in the loop's thread.
+        self.on_alone: Callable[[], None] | None = None
         self._timeout: asyncio.Timeout | None = None
         self._over = threading.Event()
 
@@ -106,6 +108,8 @@ class Agreement:
         finally:
             self._timeout = None
             self._over.set()
+        if self.on_alone is not None:
+            self.on_alone()
         return proposed
 
     def hasten(self) -> None:

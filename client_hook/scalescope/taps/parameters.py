@@ -117,6 +117,7 @@ class Parameters:
         """The record of what is known now. Where no order can be heard it is the reverse of the forward's."""
         if not backward and self.shares.flattened:
             order, backward = "forward", range(len(self) - 1, -1, -1)
+        self.shares.changed = False
         return Layout(
             sequence=0,
             parameters=list(self._entries),

@@ -162,7 +162,8 @@ class Sampling:
 
     def _measure(self, number: int, *, factor: float = 1.0, before_clipping: bool = False) -> None:
         optimizer = self._optimizers[number]
-        if unknown_parameters(optimizer, self._parameters):
+        self._parameters.settle_shares()
+        if unknown_parameters(optimizer, self._parameters) or self._parameters.shares.changed:
             self._parameters.extend(self._optimizers)
             self._backward.arm()
         self.parts.pop(number, None)

@@ -23,7 +23,6 @@ def measure_gradients(
     """
     found: dict[torch.device, dict[int, torch.Tensor]] = {}
     shares = parameters.shares
-    parameters.settle_shares()
     for parameter, gradient in _gradients(optimizer):
         index = parameters.index(parameter)
         if index is not None and index not in known:

@@ -93,7 +93,8 @@ class BackwardWatch:
             self._freshness.leave(index, stamp_of(self._gradient(index)))
         self._owners = self._parameters.owners(self._optimizers)
         # The layout that is sent at the start has the first ones already.
-        self._grown = self._grown or 0 < self._armed < len(self._parameters)
+        grown = 0 < self._armed < len(self._parameters)
+        self._grown = self._grown or grown or self._parameters.shares.changed
         self.has_news = self.has_news or self._grown
         self._armed = len(self._parameters)
 

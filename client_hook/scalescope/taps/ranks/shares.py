@@ -23,10 +23,14 @@ logger = logging.getLogger("scalescope")
 
 
 class Shares:
-    """The ``parts`` of a scope, one for each parameter; none where it is the only rank."""
+    """The ``parts`` of a scope, one for each parameter; none where it is the only rank.
+
+    ``changed``: since the last layout. ``alone`` is set where no other rank is recorded with this one.
+    """
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
         self.parts: list[Part] = []
+        self.changed = self.alone = False
         self._among_ranks = world()[1] > 1
         self._told_late = False
         self._looks = _LOOKS
@@ -49,13 +53,17 @@ class Shares:
         elif self._looks and (unwrapped := self._unwrapped(tensors)):
             self._find_wrappers(models)
             for index in unwrapped:
-                self.parts[index] = self._held_of(tensors[index]).part
+                self._put(index, self._held_of(tensors[index]).part)
+        if self.alone:
+            for index, part in enumerate(self.parts):
+                if part.placement == "replicated":
+                    self._put(index, Part("replicated", tensors[index].numel(), leads=True))
 
     def heed(self, index: int, gradient: torch.Tensor) -> None:
         """A gradient is about to be measured, which may be laid out otherwise than its parameter, but always alike."""
         if self._among_ranks and index not in self._heeded and is_distributed(gradient):
             self._heeded.add(index)
-            self.parts[index] = part_of(gradient)
+            self._put(index, part_of(gradient))
 
     def reports(self, index: int) -> bool:
         """Whether this rank reports anything of a parameter. One that leads does so of an empty shard too."""
@@ -76,6 +84,11 @@ class Shares:
     def is_summed(self, tensor: torch.Tensor) -> bool:
         """Whether the gradients of a parameter are sums over ranks when they are heard of."""
         return id(tensor) in self._summed
+
+    def _put(self, index: int, part: Part) -> None:
+        if self.parts[index] != part:
+            self.parts[index] = part
+            self.changed = True
 
     def _unwrapped(self, tensors: Sequence[torch.Tensor]) -> list[int]:
         parts = enumerate(self.parts)
