@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # Read when torch and numpy are imported. The cores are shared with the server under test.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Read when libraries are imported that would tell their makers of being used.
+os.environ.setdefault("DO_NOT_TRACK", "true")
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 import torch
 
 from scalescope.link import Link
+from scalescope.mirrors.echo import Echo
 from scalescope.recorder import Recorder
 from scalescope.taps.edge import Edge
 from scalescope.taps.process import FINISHED, Ending, ProcessTap
@@ -22,11 +23,19 @@ from scalescope.taps.process import FINISHED, Ending, ProcessTap
 class Lifetime:
     """One recording, from here until :meth:`end`; ``edge`` is where its taps run."""
 
-    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], edge: Edge, recorder: Recorder, link: Link) -> None:
+    def __init__(
+        self,
+        optimizers: Sequence[torch.optim.Optimizer],
+        edge: Edge,
+        recorder: Recorder,
+        link: Link,
+        echo: Echo | None = None,
+    ) -> None:
         self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
         self._edge = weakref.ref(edge)
         self._recorder = recorder
         self._link = link
+        self._echo = echo
         self._process = ProcessTap(self.end)
         # At exit the tap on the process ends it, which also waits.
         self._left = weakref.finalize(edge, self._leave)
@@ -51,6 +60,8 @@ class Lifetime:
         self._process.remove()
         _LIVING.discard(self)
         self._link.close(*ending)
+        if self._echo is not None:
+            self._echo.close()
 
     def fall_silent(self) -> None:
         """In a forked child: it has our memory, not our thread. The recording goes on in the parent alone."""
@@ -63,6 +74,8 @@ class Lifetime:
         """The training was collected, at any point of any thread: nothing here may wait."""
         self._recorder.finish_all()
         self._link.finish(*FINISHED)
+        if self._echo is not None:
+            self._echo.finish()
 
 
 _LIVING: set[Lifetime] = set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -13,6 +14,8 @@ import torch
 from scalescope.agreement import Agreement
 from scalescope.lifetime import Lifetime
 from scalescope.link import Link
+from scalescope.mirrors.echo import Echo, Echoed
+from scalescope.mirrors.mirror import Mirror
 from scalescope.recorder import Recorder
 from scalescope.settings import Settings
 from scalescope.taps.edge import Cost, Edge
@@ -116,7 +119,12 @@ class LiveScope(Scope):
     """A scope that watches one training."""
 
     def __init__(
-        self, training: Training, hello: Hello, settings: Settings, agreement: Agreement | None = None
+        self,
+        training: Training,
+        hello: Hello,
+        settings: Settings,
+        agreement: Agreement | None = None,
+        mirrors: Sequence[Mirror] = (),
     ) -> None:
         self._server = settings.url
         # Not the exception itself, which holds all frames that it passed.
@@ -124,12 +132,19 @@ class LiveScope(Scope):
         self._refused = 0
         self._edge = Edge()
         recorder = Recorder()
-        self._link = Link(hello, settings, recorder, agreement=agreement)
+        # Not through this scope: the thread of the echo must not keep the training.
+        echo = Echo(mirrors, settings, lambda: link.run_id) if mirrors else None
+        link = Link(hello, settings, recorder if echo is None else Echoed(recorder, echo), agreement=agreement)
+        self._link = link
         self._tap = self._edge.call(TrainingTap, training, recorder, self._edge, every=hello.every, clock=time.time)
         self._edge.tap = self._tap
-        self._lifetime = Lifetime(training.optimizers, self._edge, recorder, self._link)
+        if agreement is not None and self._tap is not None:
+            agreement.on_alone = self._tap.shares.stand_alone
+        self._lifetime = Lifetime(training.optimizers, self._edge, recorder, self._link, echo)
         recorder.on_news = self._link.wake
         self._link.start()
+        if echo is not None:
+            echo.start()
 
     @property
     def run_id(self) -> str:

@@ -29,6 +29,7 @@ class Options(TypedDict, total=False):
     every: int | None
     modules: bool
     histograms: Sequence[str]
+    mirror: object
     allow_requests: bool
 
 
