@@ -2,9 +2,11 @@
 
 Two trainings from one seed run in one process on one thread and take turns, block by block: with, without,
 without, with. One is watched. Each pair of blocks gives a ratio, of wall time and of the CPU time of the training's
-thread. Blocks in which gradients were sampled are told apart, and count as often as the interval says that the
-budget settled on: that is the line *in all*. What the hook's own thread takes of a CPU is told beside it; it runs
-during the blocks of both.
+thread. Blocks in which gradients were sampled are told apart, and count as often as samples are taken: that is the
+line *in all*. What the hook's own thread takes of a CPU is told beside it; it runs during the blocks of both.
+
+How often samples are taken, a training tells that runs alone before, at default settings, until its budget has settled.
+The one in the pairs is given that: two in turns would look like one that is twice as slow.
 
 ``--control`` watches neither: what the method itself finds where there is nothing to find.
 
@@ -18,14 +20,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from os import environ
 
 import scalescope
 import torch
 
-from benchmarks.paired import mixed
+from benchmarks.paired import median, mixed
 from benchmarks.serving import serving
 from benchmarks.trainings import Training, characters, gpt
 
@@ -34,19 +35,20 @@ LINK_THREAD = "scalescope-link"
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What is run: a block has ``block`` updates, and the first ``warm_up`` of them are not counted."""
+    """What is run: a block has ``block`` updates; the budget has settled within ``settling`` of them."""
 
     title: str
     make: Callable[[], Training]
     block: int
-    warm_up: int
+    settling: int
 
 
-# By the end of the warm-up the budget has settled, and a periodic sample falls into the middle of a block.
 COURSES = {
-    "demo": Course("the demo's model, 0.1 M parameters", characters, block=10, warm_up=335),
-    "gpt": Course("28 M parameters", lambda: gpt(tokens=128), block=1, warm_up=35),
+    "demo": Course("the demo's model, 0.1 M parameters", characters, block=10, settling=700),
+    "gpt": Course("28 M parameters", lambda: gpt(tokens=128), block=1, settling=140),
 }
+# So many updates come before the pairs: with it a sample falls into the middle of a block of ten.
+WARM_UP = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,48 +95,56 @@ def link_cpu_s() -> float:
     return sum(time.clock_gettime(time.pthread_getcpuclockid(ident)) for ident in found if ident is not None)
 
 
-def interval_of(scope: scalescope.Scope, updates: int, before: int) -> float:
-    """Updates for each sampled one, over the last ``updates``, before which ``before`` had been sampled."""
-    return updates / max(scope.stats.sampled.updates - before, 1)
+def watching(training: Training, url: str, every: int | None = None) -> scalescope.Scope:
+    scope = scalescope.watch(training.model, training.optimizer, training.scaler, url=url, every=every)
+    if not scope.run_id:
+        raise SystemExit("nothing is watched; see above")
+    training.log = scope.log
+    return scope
+
+
+def settled(course: Course, url: str) -> int:
+    """The interval that the default settings come to: two in a row are alike."""
+    training = course.make()
+    steps: list[int] = []
+    with watching(training, url) as scope:
+        for step in range(course.settling):
+            training.update()
+            if scope.stats.sampled.updates > len(steps):
+                steps.append(step)
+            if len(steps) > 4 and steps[-1] - steps[-2] == steps[-2] - steps[-3]:
+                break
+    return steps[-1] - steps[-2]
 
 
 def measure(course: Course, url: str, bounds: Bounds, *, control: bool) -> None:
-    with ExitStack() as stack:
-        plain, watched = course.make(), course.make()
-        scope = scalescope.Scope()
-        if not control:
-            scope = stack.enter_context(scalescope.watch(watched.model, watched.optimizer, watched.scaler, url=url))
-            if not scope.run_id:
-                raise SystemExit("nothing is watched; see above")
-            watched.log = scope.log
+    every = 1 if control else settled(course, url)
+    plain, watched = course.make(), course.make()
+    with scalescope.Scope() if control else watching(watched, url, every) as scope:
         for training in (plain, watched):
-            _timed(training, course.warm_up)
-        samples, cpu = scope.stats.sampled.updates, link_cpu_s()
+            _timed(training, WARM_UP)
+        cpu = link_cpu_s()
         pairs = pairs_of(course, plain, watched, scope, bounds)
         link_s = link_cpu_s() - cpu
-        interval = interval_of(scope, len(pairs) * course.block, samples)
-        _tell(course, pairs, interval, link_s, scope)
+        _tell(course, pairs, every, link_s, scope)
     same = all(map(torch.equal, plain.losses, watched.losses))
     print(f"  losses of both, {len(plain.losses)} updates: {'the same bit for bit' if same else 'NOT THE SAME'}")
 
 
-def _tell(course: Course, pairs: list[Pair], interval: float, link_s: float, scope: scalescope.Scope) -> None:
+def _tell(course: Course, pairs: list[Pair], every: int, link_s: float, scope: scalescope.Scope) -> None:
     plain_s = sum(pair.plain[0] for pair in pairs)
     update_ms = 1e3 * plain_s / len(pairs) / course.block
     print(f"{course.title}: {len(pairs)} pairs of {course.block} updates, {update_ms:.1f} ms each")
-    ordinary, sampled = ([pair for pair in pairs if pair.sampled is kind] for kind in (False, True))
-    # A block holds one sample at most where it is not longer than the interval.
-    share = min(course.block / interval, 1.0)
     for clock, name in enumerate(("wall time", "CPU time of the training's thread")):
-        every = [pair.ratio(clock) for pair in ordinary], [pair.ratio(clock) for pair in sampled]
-        print(f"  {name}, in all {mixed(*every, share).percent()}")
-        for kind, ratios in zip(("not sampled", "sampled"), every, strict=True):
+        ordinary, sampled = ([pair.ratio(clock) for pair in pairs if pair.sampled is kind] for kind in (False, True))
+        print(f"  {name}, in all {mixed(ordinary, sampled, min(course.block / every, 1.0)).percent()}")
+        for kind, ratios in (("not sampled", ordinary), ("sampled", sampled)):
             if ratios:
-                print(f"    {len(ratios):3} pairs {kind:12} {mixed(ratios, [], 0.0).percent()}")
+                print(f"    {len(ratios):3} pairs {kind:12} {median(ratios).percent()}")
     print(f"  the hook's own thread: {100 * link_s / (2 * plain_s):.2f} % of a CPU, over the blocks of both")
     costs = scope.stats.unsampled.median_us, scope.stats.sampled.median_us
     if None not in costs:
-        print(f"  by the hook's own clock {costs[0]:.0f} us, {costs[1]:.0f} us sampled, one in {interval:.0f} updates")
+        print(f"  by the hook's own clock {costs[0]:.0f} us, {costs[1]:.0f} us sampled, one in {every} updates")
 
 
 def main() -> None:

@@ -3,7 +3,8 @@
 Each is the demo's training in a process of its own, from the same seed, at default settings. They take turns, a
 block of updates each, so that noise on the machine hits all alike; ratios are to the unwatched one of the same
 round. That one runs twice: what the two differ by is what the method cannot tell apart. What a trouble adds is to
-be compared with what a healthy server takes.
+be compared with what a healthy server takes. A training that waits for the others looks slow to its own hook: so each
+samples every 10 updates, as often as any does, whatever its budget.
 
 The full disk is a file system of 32 KiB where root may mount one, else a limit on the size of files. There the
 memory for undelivered data is 16 KiB in place of 32 MiB, so that the disk is met, and data dropped, at once.
