@@ -38,3 +38,26 @@ def test_interpreted_they_pass_every_test_of_theirs() -> None:
 def test_they_compile_for_processors_that_are_not_at_hand(capability: int, tmp_path: Path) -> None:
     run("-m", "scalescope.numerics.compile_kernels", str(capability), TRITON_CACHE_DIR=str(tmp_path))
     assert {found.stem for found in tmp_path.rglob("*.cubin")} == {"measure", "count_if"}
+
+
+LAUNCH = """
+import torch
+from triton.runtime import driver
+from scalescope.numerics import kernels
+from scalescope.numerics.compile_kernels import Device
+from scalescope.numerics.launches import TILE, WARPS
+driver.set_active(Device(90))
+words = torch.zeros(100, dtype=torch.int64)
+options = {"tile": TILE, "num_warps": WARPS, "grid": (7,)}
+for rows, tiles, factor in ((148, 3, 1.0), (1, 1, 65536.0), (16, 16, 0.1)):
+    kernels.measure.warmup(words[1:], rows, 16 * rows, tiles, factor, words[3:], **options)
+    kernels.count_if.warmup(torch.zeros(()), words, rows, 16, tiles, words[1:], **options)
+"""
+
+
+def test_what_is_compiled_ahead_is_what_every_launch_finds(tmp_path: Path) -> None:
+    cache = {"TRITON_CACHE_DIR": str(tmp_path)}
+    run("-m", "scalescope.numerics.compile_kernels", "90", **cache)
+    before = sorted(tmp_path.rglob("*.cubin"))
+    run("-c", LAUNCH, **cache)
+    assert sorted(tmp_path.rglob("*.cubin")) == before

@@ -11,16 +11,15 @@ import os
 import sys
 from typing import Any
 
-import torch
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.driver import CudaUtils
 from triton.runtime import driver
 
 from scalescope.numerics import kernels
-from scalescope.numerics.launches import TILE, WARPS
+from scalescope.numerics.launches import compile_both
 
 
-class _Device:
+class Device:
     """What Triton asks of a device before it compiles for it."""
 
     def __init__(self, capability: int) -> None:
@@ -41,12 +40,9 @@ def main(capability: int) -> None:
     # The training goes first.
     if hasattr(os, "nice"):
         os.nice(19)
-    device: Any = _Device(capability)
+    device: Any = Device(capability)
     driver.set_active(device)
-    words, number = torch.int64, 1
-    options: dict[str, Any] = {"tile": TILE, "num_warps": WARPS, "grid": (1,)}
-    kernels.measure.warmup(words, number, number, number, 1.0, words, **options)
-    kernels.count_if.warmup(torch.float32, words, number, number, number, words, **options)
+    compile_both(kernels)
 
 
 def build_launcher() -> None:

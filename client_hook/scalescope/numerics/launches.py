@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ class Launches:
         if table.programs:
             with self._current():
                 self._kernels.measure[(table.programs,)](
-                    words, table.rows, table.programs, table.tiles, factor, out, tile=TILE, num_warps=WARPS
+                    words, table.rows, table.programs, table.tiles, float(factor), out, tile=TILE, num_warps=WARPS
                 )
 
     def count_if(self, found_inf: torch.Tensor, words: torch.Tensor, table: Table, out: torch.Tensor) -> None:
@@ -51,19 +52,34 @@ class Launches:
                     found_inf, words, table.rows, table.programs, table.tiles, out, tile=TILE, num_warps=WARPS
                 )
 
+    def find(self) -> None:
+        """Have them ready, so that the first launch is like any other."""
+        with self._current():
+            compile_both(self._kernels)
+
     def _current(self) -> contextlib.AbstractContextManager[object]:
         """Triton launches on the current device, which need not be that of the tensors."""
         return torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext()
 
 
+def compile_both(kernels: ModuleType) -> None:
+    """Compile them for arguments as above, for the device that Triton takes for the current one; launch nothing."""
+    words, number = torch.int64, 1
+    options: dict[str, Any] = {"tile": TILE, "num_warps": WARPS, "grid": (1,)}
+    kernels.measure.warmup(words, number, number, number, 1.0, words, **options)
+    kernels.count_if.warmup(torch.float32, words, number, number, number, words, **options)
+
+
 def compile_elsewhere(device: torch.device) -> Launches:
-    """Let another process compile the kernels for ``device``, where the first launch finds them. Waits for it.
+    """Let another process compile the kernels for ``device``, and find what it made in Triton's cache. Waits for it.
 
     Raises:
-        CompileError, ImportError, OSError, subprocess.SubprocessError: if that cannot be.
+        CompileError, ImportError, OSError, subprocess.SubprocessError, or what Triton raises: if that cannot be.
     """
     if device.type != "cuda" or torch.version.cuda is None:
         raise CompileError("only for devices of NVIDIA")
     major, minor = torch.cuda.get_device_capability(device)
     printed_by("compile_kernels.py", str(10 * major + minor), needs="triton")
-    return Launches(device)
+    launches = Launches(device)
+    launches.find()
+    return launches

@@ -73,7 +73,9 @@ class ModuleHistograms:
         kind = _KIND[where]
         if kind in self._kinds and self._count < _MAX_MEASUREMENTS and values.numel():
             self._count += 1
-            self._measured.setdefault(kind, []).append(Measured((module,), measure([values])))
+            measurement = measure([values])
+            if not measurement.refused:
+                self._measured.setdefault(kind, []).append(Measured((module,), measurement))
 
     def take(self, *, dense: bool) -> list[HistogramSample]:
         """What was added since the last call."""
@@ -104,7 +106,8 @@ def _by_device(tensors: Mapping[int, torch.Tensor]) -> list[Measured]:
     for index, tensor in tensors.items():
         shard = local(tensor.detach())
         found.setdefault(shard.device, {})[index] = shard
-    return [Measured(tuple(shards), measure(list(shards.values()))) for shards in found.values()]
+    measured = [Measured(tuple(shards), measure(list(shards.values()))) for shards in found.values()]
+    return [part for part in measured if not part.measurement.refused]
 
 
 def _folded(measured: Sequence[Measured]) -> dict[int, Histograms]:
