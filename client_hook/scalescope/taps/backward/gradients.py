@@ -30,9 +30,10 @@ def measure_gradients(
             if shares.reports(index):
                 shard = local(gradient)
                 found.setdefault(shard.device, {})[index] = shard
-    return [
+    measured = [
         Measured(tuple(gradients), measure(list(gradients.values()), factor=factor)) for gradients in found.values()
     ]
+    return [part for part in measured if not part.measurement.refused]
 
 
 def unknown_parameters(optimizer: torch.optim.Optimizer, parameters: Parameters) -> bool:
