@@ -82,7 +82,7 @@ class TrainingTap:
     ) -> None:
         parameters = Parameters(training.models, training.optimizers)
         self._edge = edge
-        self._shares = parameters.shares
+        self.shares = parameters.shares
         self._loop = Loop(
             recording, parameters, training.optimizers, edge, every=every, clock=clock, scheduler=training.scheduler
         )
@@ -129,10 +129,6 @@ class TrainingTap:
         self, loss_fn: LossFunction, *, compare_update: bool = False, dtype: torch.dtype | None = None
     ) -> ProbeResult | None:
         return self._probe_tap.probe(loss_fn, dtype, compare_update)
-
-    def stand_alone(self) -> None:
-        """No other rank is recorded with this one: it reports what they would have. From any thread."""
-        self._shares.alone = True
 
     def remove(self) -> None:
         """Put every hook and class back; the last update is complete. Again: nothing."""

@@ -25,12 +25,13 @@ logger = logging.getLogger("scalescope")
 class Shares:
     """The ``parts`` of a scope, one for each parameter; none where it is the only rank.
 
-    ``changed``: since the last layout. ``alone`` is set where no other rank is recorded with this one.
+    ``changed``: since the last layout.
     """
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
         self.parts: list[Part] = []
-        self.changed = self.alone = False
+        self.changed = False
+        self._alone = False
         self._among_ranks = world()[1] > 1
         self._told_late = False
         self._looks = _LOOKS
@@ -46,6 +47,10 @@ class Shares:
             self.parts.append(held.part)
         return held.shape
 
+    def stand_alone(self) -> None:
+        """No other rank is recorded with this one: it reports what they would have. From any thread."""
+        self._alone = True
+
     def settle(self, tensors: Sequence[torch.Tensor], models: Sequence[nn.Module]) -> None:
         """Gradients are about to be measured. ``tensors``: all that were entered."""
         if not self._among_ranks:
@@ -54,7 +59,7 @@ class Shares:
             self._find_wrappers(models)
             for index in unwrapped:
                 self._put(index, self._held_of(tensors[index]).part)
-        if self.alone:
+        if self._alone:
             for index, part in enumerate(self.parts):
                 if part.placement == "replicated":
                     self._put(index, Part("replicated", tensors[index].numel(), leads=True))
