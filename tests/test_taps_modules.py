@@ -17,7 +17,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from tests.small_modules import Account, no_hooks, reasons, tallies, trained
-from tests.small_training import Course, bf16, fp16, fp32, layouts, samples, watching
+from tests.small_training import Course, bf16, columns, fp16, fp32, layouts, samples, watching
 
 WIDTH = 4
 
@@ -259,3 +259,23 @@ def test_autocast_is_told_where_only_the_parts_of_a_model_are_called() -> None:
         return answer.float().sum()
 
     assert [setup["autocast"] for setup in setups(trained(model, loss))] == [{"cpu": "bf16"}]
+
+
+def test_what_a_closure_calls_is_heard() -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        with bf16():
+            loss: torch.Tensor = model(torch.ones(1, WIDTH)).float().sum()
+        loss.backward()
+        return loss
+
+    with watching(model, optimizer, every=1) as watched:
+        for _ in range(3):
+            optimizer.step(closure)
+        records = watched.end()
+    assert setups(records)[-1]["autocast"] == {"cpu": "bf16"}
+    assert tallies(records).keys() == {0, 1, 2}
+    assert columns(records)["forward_ms"].keys() == columns(records)["backward_ms"].keys() == {0, 1, 2}

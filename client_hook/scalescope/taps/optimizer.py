@@ -51,14 +51,15 @@ class OptimizerTap:
             self._close()
         if self._loop.stopwatch.running:
             self._loop.stopwatch.step_began()
-        self._loop.hear_backward()
         number = self._loop.numbers[id(optimizer)]
-        if not self._loop.sampling.due(number):
+        closure = _closure_of(arguments)
+        if closure is None:
+            self._loop.hear_backward()
+            if self._loop.sampling.due(number):
+                self._loop.sampling.take(number)
             return None
-        changed = _with_closure(arguments, lambda closure: self._listening(number, closure))
-        if changed is None:
-            self._loop.sampling.take(number)
-        return changed
+        # The forward and the backward are inside of it, and heard there.
+        return _with_closure(arguments, self._listening(number, closure)) if self._loop.sampling.due(number) else None
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepped.add(id(optimizer))
@@ -170,13 +171,16 @@ def has_hooks(optimizer: torch.optim.Optimizer) -> bool:
     return hasattr(optimizer, "_optimizer_step_post_hooks")
 
 
-def _with_closure(
-    arguments: Arguments, change: Callable[[Callable[..., object]], Callable[..., object]]
-) -> Arguments | None:
-    """The arguments of a step with its closure changed; None if it was given none."""
+def _closure_of(arguments: Arguments) -> Callable[..., object] | None:
+    """What a step was given to run, if it was."""
     args, kwargs = arguments
-    if callable(kwargs.get("closure")):
-        return args, {**kwargs, "closure": change(kwargs["closure"])}
-    if len(args) > 1 and callable(args[1]):
-        return (args[0], change(args[1]), *args[2:]), kwargs
-    return None
+    given = kwargs["closure"] if "closure" in kwargs else args[1] if len(args) > 1 else None
+    return given if callable(given) else None
+
+
+def _with_closure(arguments: Arguments, closure: Callable[..., object]) -> Arguments:
+    """The arguments of a step that was given one, with another in its place."""
+    args, kwargs = arguments
+    if "closure" in kwargs:
+        return args, {**kwargs, "closure": closure}
+    return (args[0], closure, *args[2:]), kwargs
