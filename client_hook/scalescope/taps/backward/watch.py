@@ -149,7 +149,7 @@ class BackwardWatch:
 
     def ends(self) -> Mapping[int, Ends] | None:
         """The ends of all optimizers by their number, where they tell all that there is to hear; else None."""
-        unsettled = self._whole or self.has_news or self._passes.heard or self._freshness.suspects
+        unsettled = self._whole or self._passes.heard or self._freshness.suspects
         if unsettled or len(self._ends) < len(self._optimizers) or self._closed_in != NO_TASK:
             return None
         return self._ends

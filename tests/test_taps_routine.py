@@ -1,0 +1,244 @@
+"""Routine updates: whatever a loop does, what is told of it is the same as if every update were heard in full."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scalescope import wire
+from scalescope.taps import loop as loops
+from scalescope.taps.scaler import routine
+from torch import nn
+
+from tests.small_training import Watched, columns, watching, windows
+
+torch.set_num_threads(1)
+
+# What every update of the clock differs in, and which of them are dropped from a comparison.
+_TIMES = {"step_ms", "hook_ms", "forward_ms", "backward_ms", "optimizer_ms"}
+_NEVER = 10**9
+
+
+@dataclass(frozen=True)
+class Move:
+    """One update of a loop, as it may be written."""
+
+    micro_batches: int = 1
+    zero: str = "none"
+    unscale: bool = False
+    clip: str = ""
+    overflow: bool = False
+    logs: str = ""
+    schedule: str = ""
+    late: bool = False
+    twice: bool = False
+    steps: bool = True
+    outside: bool = False
+    sets: bool = False
+
+
+PLAIN = Move()
+
+
+@dataclass
+class Loop:
+    """A training that goes as it is told, seeded."""
+
+    optimizers: int = 1
+    watched: Watched | None = None
+    model: nn.ModuleList = field(init=False)
+
+    def __post_init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = nn.ModuleList(nn.Linear(3, 3) for _ in range(2))
+        parts = [self.model] if self.optimizers == 1 else list(self.model)
+        self.optimizer = [torch.optim.SGD(part.parameters(), lr=1e-3) for part in parts]
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=7)
+        self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer[0], 5)
+
+    def update(self, move: Move) -> None:
+        for optimizer in self.optimizer if move.zero else ():
+            optimizer.zero_grad(set_to_none=move.zero == "none")
+        for _ in range(move.micro_batches):
+            self.backward(move)
+        self.log(move, "after backward")
+        self.clip(move, "before")
+        self.unscale(move)
+        if move.late:
+            self.backward(PLAIN)
+        self.step(move)
+        self.step_schedule(move, "before update")
+        if move.unscale or move.clip == "after" or move.steps:
+            self.scaler.update(*([4.0] if move.sets else []))
+        self.step_schedule(move, "after update")
+        self.log(move, "after update")
+
+    def unscale(self, move: Move) -> None:
+        for optimizer in self.optimizer if move.unscale or move.clip == "after" else ():
+            self.scaler.unscale_(optimizer)
+        self.clip(move, "after")
+
+    def step(self, move: Move) -> None:
+        for optimizer in self.optimizer:
+            if move.steps:
+                self.scaler.step(optimizer)
+            if move.outside:
+                optimizer.step()
+
+    def backward(self, move: Move) -> None:
+        x = torch.full((1, 3), float("inf")) if move.overflow else torch.randn(1, 3)
+        loss = torch.stack([layer(x).sum() for layer in self.model]).sum()
+        scaled = self.scaler.scale(loss)
+        self.log(move, "before backward")
+        if move.twice:
+            scaled.backward(retain_graph=True)
+        scaled.backward()
+
+    def clip(self, move: Move, place: str) -> None:
+        if move.clip == place:
+            nn.utils.clip_grad_norm_(self.model.parameters(), 0.01)
+        elif move.clip == "value" and place == "before":
+            nn.utils.clip_grad_value_(self.model.parameters(), 0.01)
+
+    def log(self, move: Move, place: str) -> None:
+        if self.watched is not None and move.logs == place:
+            self.watched.log(loss=1.0, tokens=3)
+
+    def step_schedule(self, move: Move, place: str) -> None:
+        if move.schedule == place:
+            self.schedule.step()
+
+
+def recorded(moves: Sequence[Move], optimizers: int) -> list[object]:
+    """All that is told of a loop but times, in an order of its own."""
+    loop = Loop(optimizers)
+    with watching(loop.model, loop.optimizer, loop.scaler) as watched:
+        loop.watched = watched
+        for move in moves:
+            loop.update(move)
+        records = watched.end()
+    rows = {name: column for name, column in columns(records).items() if name not in _TIMES}
+    events = [
+        (record.step, record.kind, json.loads(record.data)) for record in records if isinstance(record, wire.Event)
+    ]
+    samples = [(record.step, record.reason, record.table) for record in records if isinstance(record, wire.Sample)]
+    return [rows, windows(records), events, samples]
+
+
+def routine_updates(moves: Sequence[Move], patch: pytest.MonkeyPatch, optimizers: int = 1) -> list[int]:
+    """The updates that were noted down and nothing else."""
+    closed: list[int] = []
+    close: Callable[..., int] = loops.Loop.close_routine
+
+    def closing(self: loops.Loop, *args: object) -> int:
+        closed.append(close(self, *args))
+        return closed[-1]
+
+    patch.setattr(loops.Loop, "close_routine", closing)
+    recorded(moves, optimizers)
+    return closed
+
+
+def in_full(moves: Sequence[Move], patch: pytest.MonkeyPatch, optimizers: int = 1) -> list[object]:
+    with patch.context() as patched:
+        patched.setattr(routine, "_REHEARSALS", _NEVER)
+        return recorded(moves, optimizers)
+
+
+STYLES = {
+    "implicit": PLAIN,
+    "clipped": Move(clip="after"),
+    "unscaled": Move(unscale=True),
+    "accumulated": Move(micro_batches=3),
+    "logged": Move(logs="after update"),
+    "logged early": Move(logs="after backward"),
+    "scheduled": Move(schedule="after update"),
+    "scheduled early": Move(schedule="before update"),
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("optimizers", [1, 2])
+def test_most_updates_of_a_usual_loop_are_routine_and_told_as_if_heard_in_full(
+    style: str, optimizers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moves = [STYLES[style]] * 30
+    told = in_full(moves, monkeypatch, optimizers)
+    assert recorded(moves, optimizers) == told
+    noted = routine_updates(moves, monkeypatch, optimizers)
+    # Without the first, which are rehearsed, those that are sampled (0, 10, 20), and those after which the scale grows.
+    assert len(noted) >= 17
+    assert not {0, 10, 20} & set(noted)
+
+
+@pytest.mark.parametrize("style", ["manual", "zeroed in place", "twice"])
+def test_a_loop_in_which_gradients_do_not_tell_enough_is_heard_in_full_for_good(
+    style: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move = Move(zero="place") if style == "zeroed in place" else Move(twice=True)
+    if style == "manual":
+        halved = Loop.clip
+
+        def clip(self: Loop, move: Move, place: str) -> None:
+            if place == "before":
+                for parameter in self.model.parameters():
+                    assert parameter.grad is not None
+                    parameter.grad.mul_(0.5)
+            halved(self, move, place)
+
+        monkeypatch.setattr(Loop, "clip", clip)
+        move = Move(micro_batches=2)
+    moves = [move] * 24
+    assert recorded(moves, 1) == in_full(moves, monkeypatch)
+    assert routine_updates(moves, monkeypatch) == []
+
+
+odd = st.sampled_from(
+    [
+        PLAIN,
+        Move(micro_batches=2),
+        Move(zero=""),
+        Move(zero="place"),
+        Move(clip="before"),
+        Move(clip="after"),
+        Move(clip="value"),
+        Move(unscale=True),
+        Move(overflow=True),
+        Move(overflow=True, clip="after"),
+        Move(overflow=True, micro_batches=2),
+        Move(logs="before backward"),
+        Move(logs="after backward"),
+        Move(schedule="before update"),
+        Move(schedule="after update"),
+        Move(unscale=True, late=True),
+        Move(steps=False, unscale=True),
+        Move(steps=False),
+        Move(outside=True, steps=False),
+        Move(outside=True),
+        Move(sets=True),
+        Move(micro_batches=0, zero=""),
+    ]
+)
+
+
+@given(
+    style=st.sampled_from(list(STYLES.values())),
+    moves=st.lists(st.one_of(st.none(), st.none(), st.none(), odd), max_size=24),
+    optimizers=st.sampled_from([1, 2]),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_comes_in_between_is_told_as_if_every_update_were_heard_in_full(
+    style: Move, moves: list[Move | None], optimizers: int
+) -> None:
+    course = [style] * 6 + [move or style for move in moves]
+    with pytest.MonkeyPatch.context() as patch:
+        # So that it is a routine again soon after an odd one.
+        patch.setattr(routine, "_REST", 1)
+        patch.setattr(routine, "_REHEARSALS", 1)
+        noted = recorded(course, optimizers)
+        assert noted == in_full(course, patch, optimizers)
