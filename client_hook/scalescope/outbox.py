@@ -118,8 +118,10 @@ class Outbox:
         """
         while self._frames and self.memory > self._disk_bytes - self._on_disk:
             self._drop_one()
+        self.failure = ""
         while self._frames:
-            if not self._spill_oldest():
+            # A disk that takes nothing is not asked again for each of a hundred thousand: the end is to be soon.
+            if self.failure or not self._spill_oldest():
                 self._drop_one()
 
     def close(self) -> None:
