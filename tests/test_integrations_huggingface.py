@@ -179,12 +179,15 @@ def test_the_run_is_named_and_described_by_the_arguments_without_their_tokens(
     server: SmallServer, shelf: Shelf, tmp_path: Path
 ) -> None:
     callback = ScalescopeCallback(url=server.url, project="speech", tags=["a"])
-    trainer_of(tmp_path, callback, run_name="first", hub_token="hf_secret").train()
+    trainer_of(tmp_path, callback, run_name="first", hub_token="hf_secret", dataloader_pin_memory=False).train()
     hello = shelf.hellos[0]
     config = json.loads(hello.config)
     assert (hello.project, hello.name, hello.tags) == ("speech", "first", ["a"])
     assert (config["max_steps"], config["optim"], config["learning_rate"]) == (UPDATES, "adamw_torch_fused", 1e-2)
     assert "hf_secret" not in hello.config
+    # What is as it is by default does not hide what is not.
+    assert config["dataloader_pin_memory"] is False
+    assert "dataloader_drop_last" not in config
     assert hello.scaler is not None
     assert hello.scaler.scale == 1024.0
 

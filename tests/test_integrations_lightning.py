@@ -16,9 +16,11 @@ from lightning.pytorch.plugins import MixedPrecision
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from scalescope.errors import SettingError
 from scalescope.integrations.lightning import ScalescopeCallback
+from scalescope.wire import Setup
 from torch.utils.data import DataLoader
 
 from tests.small_frameworks import POISONED, Batches, Learner, fingerprint, scaler_of
+from tests.small_modules import tallies
 from tests.small_server import Shelf, SmallServer, farewell, serving
 from tests.small_training import columns, events, layouts, steps, windows
 
@@ -137,6 +139,16 @@ def test_accumulation_and_clipping_are_facts_of_the_windows(precision: str, serv
     assert [(window["micro_batches"], window["clip"]) for window in told.values()] == [(2, clip)] * (UPDATES // 2)
     names = [parameter.name for parameter in layouts(shelf.records)[0].parameters]
     assert names == [name for name, _ in module.named_parameters()]
+
+
+@pytest.mark.parametrize("precision", ["16-mixed", "bf16-mixed"])
+def test_autocast_and_what_the_modules_inside_answer_are_recorded(
+    precision: str, server: SmallServer, shelf: Shelf
+) -> None:
+    fit(precision, ScalescopeCallback(url=server.url))
+    told = [json.loads(record.data) for record in shelf.records if isinstance(record, Setup)]
+    assert told[-1]["autocast"] == {"cpu": "fp16" if precision == "16-mixed" else "bf16"}
+    assert set(tallies(shelf.records)[0]) >= {"learner", "learner.chain.layers.0"}
 
 
 def test_the_loss_of_every_update_and_what_the_module_logs_are_recorded(server: SmallServer, shelf: Shelf) -> None:

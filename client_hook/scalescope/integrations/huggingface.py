@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from numbers import Real
 from typing import Any, Unpack
 
@@ -26,6 +27,13 @@ except ImportError as error:
 # Known better by the hook, for every update; or of the whole call of train(), not of an update.
 _LEFT_OUT = frozenset({"epoch", "grad_norm", "learning_rate", "num_input_tokens_seen", "total_flos", "train_loss"})
 _SPEEDS = ("_runtime", "_per_second")
+_DECISIVE = frozenset(
+    {
+        *("learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "optim", "max_grad_norm"),
+        *("per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs", "max_steps"),
+        *("bf16", "fp16", "torch_compile", "seed"),
+    }
+)
 # Where a checkpoint's trainer_state.json says which run it belongs to.
 _KEPT = "scalescope"
 
@@ -34,9 +42,9 @@ class ScalescopeCallback(TrainerCallback):
     """Watches what a Trainer trains, from ``on_train_begin`` to ``on_train_end``.
 
     Takes the options of :func:`scalescope.watch`: ``project``, ``name``, ``url``, ``every`` and so on. The run's name
-    is ``TrainingArguments.run_name``, else the model's class; its config the arguments, and the model's own. Losses are
-    recorded as often as the Trainer logs them (``logging_steps``), metrics of evaluations too; tokens where it counts
-    them (``include_num_input_tokens_seen``).
+    is ``TrainingArguments.run_name``, else the model's class; its config the arguments that decide on a training, those
+    that are not as by default, and the model's own. Losses are recorded as often as the Trainer logs them
+    (``logging_steps``), metrics of evaluations too; tokens where it counts them (``include_num_input_tokens_seen``).
 
     Raises:
         TypeError, SettingError: for options that cannot be used; later nothing is raised.
@@ -102,9 +110,19 @@ def _known(args: TrainingArguments, given: Mapping[str, Any], run: str | None) -
     model, optimizer, scaler = given["model"], given["optimizer"], None
     while isinstance(optimizer, AcceleratedOptimizer):
         scaler, optimizer = optimizer.scaler, optimizer.optimizer
-    # Not the arguments themselves, which hold the user's tokens.
-    config = {name: value for name, value in args.to_dict().items() if value is not None}  # type: ignore[no-untyped-call]
+    config = _settings(args)
     own: Any = getattr(model, "config", None)
     if hasattr(own, "to_diff_dict"):
-        config = {"model": own.to_diff_dict(), **config}
+        config["model"] = own.to_diff_dict()
     return Known(model, optimizer, scaler, given["lr_scheduler"], args.run_name or type(model).__name__, config, run)
+
+
+def _settings(args: TrainingArguments) -> dict[str, object]:
+    """What decides on a training, and what is otherwise than it is by default; nobody's token."""
+    usual = {field.name: field.default for field in fields(args)}
+    told: dict[str, object] = args.to_dict()  # type: ignore[no-untyped-call]
+    return {
+        name: value
+        for name, value in told.items()
+        if not name.endswith("_token") and (name in _DECISIVE or value not in (usual.get(name), None, [], {}))
+    }
