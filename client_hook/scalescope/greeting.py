@@ -48,8 +48,7 @@ def labels_of(project: object, name: object, tags: Sequence[object], config: obj
 def hello_of(training: Training, settings: Settings, labels: Labels, scheduler: object) -> Hello:
     """The greeting of a segment that begins now; the run is that of ``settings``, or a new one."""
     rank, world_size = facts.world()
-    groups = [group for optimizer in training.optimizers for group in optimizer.param_groups]
-    environment = facts.environment({tensor.device for group in groups for tensor in group["params"]})
+    environment = facts.environment(facts.devices_of(training.optimizers))
     if scheduler is not None:
         environment["scheduler"] = type(scheduler).__name__
     return Hello(

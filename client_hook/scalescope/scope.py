@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -16,9 +16,11 @@ from scalescope.lifetime import Lifetime
 from scalescope.link import Link
 from scalescope.mirrors.echo import Echo, Echoed
 from scalescope.mirrors.mirror import Mirror
+from scalescope.numerics.measure import path_of
 from scalescope.recorder import Recorder
 from scalescope.settings import Settings
 from scalescope.taps.edge import Cost, Edge
+from scalescope.taps.facts import devices_of
 from scalescope.taps.probe.result import ProbeResult
 from scalescope.taps.probe.run import LossFunction
 from scalescope.taps.process import FINISHED, Ending, ending_by
@@ -40,6 +42,7 @@ class Stats:
         refused: logged values that were no number.
         sent_bytes: bytes of all messages to the server, repetitions included.
         thread_cpu_s: CPU time of the thread that sends them, in seconds; None where the system does not tell.
+        kernels: what gradients are measured by, for each kind of device they are on, and why by nothing faster.
         unsampled, sampled: what the hook took of the training thread at updates whose gradients were not, or
             were, measured.
     """
@@ -51,6 +54,7 @@ class Stats:
     refused: int = 0
     sent_bytes: int = 0
     thread_cpu_s: float | None = None
+    kernels: Mapping[str, str] = field(default_factory=dict)
     unsampled: Cost = _NO_COST
     sampled: Cost = _NO_COST
 
@@ -130,13 +134,16 @@ class LiveScope(Scope):
         # Not the exception itself, which holds all frames that it passed.
         self._handled_before = id(sys.exc_info()[1])
         self._refused = 0
+        self._devices = devices_of(training.optimizers)
         self._edge = Edge()
         recorder = Recorder()
         # Not through this scope: the thread of the echo must not keep the training.
         echo = Echo(mirrors, settings, lambda: link.run_id) if mirrors else None
         link = Link(hello, settings, recorder if echo is None else Echoed(recorder, echo), agreement=agreement)
         self._link = link
-        self._tap = self._edge.call(TrainingTap, training, recorder, self._edge, every=hello.every, clock=time.time)
+        self._tap = self._edge.call(
+            TrainingTap, training, recorder, self._edge, every=hello.every, adapts=settings.adapts, clock=time.time
+        )
         self._edge.tap = self._tap
         if agreement is not None and self._tap is not None:
             agreement.on_alone = self._tap.shares.stand_alone
@@ -165,6 +172,7 @@ class LiveScope(Scope):
             refused=self._tap.refused if self._tap else self._refused,
             sent_bytes=link.sent_bytes,
             thread_cpu_s=link.thread_cpu_s,
+            kernels={device.type: str(path_of(device)) for device in self._devices},
             unsampled=self._edge.cost(sampled=False),
             sampled=self._edge.cost(sampled=True),
         )

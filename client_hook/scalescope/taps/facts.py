@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,6 +40,12 @@ def environment(devices: Collection[torch.device] = ()) -> dict[str, str]:
     if torch.version.cuda:
         facts["cuda"] = torch.version.cuda
     return {name: sendable(text)[:_MAX_TEXT] for name, text in facts.items()}
+
+
+def devices_of(optimizers: Iterable[torch.optim.Optimizer]) -> set[torch.device]:
+    """Where the parameters are that they step."""
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    return {tensor.device for group in groups for tensor in group["params"]}
 
 
 def optimizer_settings(optimizer: torch.optim.Optimizer) -> OptimizerSettings:
