@@ -24,6 +24,7 @@ from scalescope.integrations.deepspeed_scaling import (
     scaler_settings,
     scaling,
 )
+from scalescope.integrations.deepspeed_shares import shares
 from scalescope.integrations.options import Options
 from scalescope.readback import Value, at_hand
 from scalescope.scope import Scope
@@ -31,6 +32,7 @@ from scalescope.taps.library.optimizer import LibraryOptimizer, stand_in
 from scalescope.taps.library.replaced import Given, Heard, Method, listener
 from scalescope.taps.library.tap import LibraryTap, Outcome, Scaling
 from scalescope.taps.logged import as_value
+from scalescope.taps.ranks.wrappers import Held
 from scalescope.watching import watch as watch_torch
 from scalescope.wire import ScalerSettings
 
@@ -99,6 +101,9 @@ class DeepSpeedOptimizer:
         for heard in self._heard:
             heard.remove()
         self._heard, self._tap = [], None
+
+    def shares(self) -> dict[int, Held]:
+        return shares(self._theirs)
 
     def scaler_settings(self) -> ScalerSettings | None:
         return scaler_settings(self._theirs)

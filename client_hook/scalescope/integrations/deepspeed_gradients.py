@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from scalescope.taps.library.optimizer import Held
+from scalescope.taps.library.optimizer import Gradient
 
 BLIND = "DeepSpeed keeps the gradients where they cannot be told apart by parameter"
 
@@ -20,7 +20,7 @@ BLIND = "DeepSpeed keeps the gradients where they cannot be told apart by parame
 Theirs = Any
 
 
-def held(optimizer: Theirs) -> Iterator[Held]:
+def held(optimizer: Theirs) -> Iterator[Gradient]:
     """The parameters of the model, and of each the gradient, or this rank's part of it."""
     averaged = getattr(optimizer, "averaged_gradients", None)
     if isinstance(averaged, Mapping):
@@ -52,7 +52,15 @@ def stays_with_parameters(optimizer: Theirs) -> bool:
     return not hasattr(optimizer, "averaged_gradients") and not hasattr(optimizer, "fp32_groups_gradients")
 
 
-def _in_partition(group: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> Iterator[Held]:
+def elements(parameter: Theirs, length: int) -> int:
+    """How many of ``length`` elements of this rank's part, in stage 3, are the parameter's; the others are padding."""
+    whole, ranks = getattr(parameter, "ds_numel", None), getattr(parameter, "ds_process_group", None)
+    if whole is None or ranks is None:
+        return length
+    return max(0, min(length, int(whole) - torch.distributed.get_rank(ranks) * length))
+
+
+def _in_partition(group: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> Iterator[Gradient]:
     """Stage 1 and 2: one gradient for each parameter of the partition, and what pads it."""
     own = [gradient for gradient in gradients if not getattr(gradient, "_zero_padding", False)]
     inner = zip(group[1:-1], own[1:], strict=False)
@@ -61,18 +69,11 @@ def _in_partition(group: Sequence[torch.Tensor], gradients: Sequence[torch.Tenso
         yield from (pair for pair in zip(group, own, strict=False) if not _replaced_by_update(pair[0]))
 
 
-def _of_all(group: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> Iterator[Held]:
+def _of_all(group: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> Iterator[Gradient]:
     """Stage 3: of each parameter as many elements as each rank has, at the end of the last ones nothing but padding."""
     for parameter, gradient in zip(group, gradients, strict=True):
         if not _replaced_by_update(parameter):
-            yield parameter, gradient.reshape(-1)[: _elements(parameter, gradient.numel())]
-
-
-def _elements(parameter: Theirs, length: int) -> int:
-    whole, ranks = getattr(parameter, "ds_numel", None), getattr(parameter, "ds_process_group", None)
-    if whole is None or ranks is None:
-        return length
-    return max(0, min(length, int(whole) - torch.distributed.get_rank(ranks) * length))
+            yield parameter, gradient.reshape(-1)[: elements(parameter, gradient.numel())]
 
 
 def _replaced_by_update(parameter: torch.Tensor) -> bool:

@@ -21,6 +21,7 @@ from scalescope.integrations.megatron_gradients import (
     leaves,
     parameters,
     scaled,
+    shares,
     unscaled,
 )
 from scalescope.integrations.options import Options
@@ -31,6 +32,7 @@ from scalescope.taps.library.optimizer import LibraryOptimizer, stand_in
 from scalescope.taps.library.replaced import Given, Heard, Method, listener
 from scalescope.taps.library.tap import LibraryTap, Outcome, Scaling
 from scalescope.taps.logged import as_value
+from scalescope.taps.ranks.wrappers import Held
 from scalescope.watching import watch as watch_torch
 from scalescope.wire import ScalerSettings
 
@@ -103,6 +105,9 @@ class MegatronOptimizer:
         if self._heard is not None:
             self._heard.remove()
         self._heard = self._tap = None
+
+    def shares(self) -> dict[int, Held]:
+        return shares(self._theirs)
 
     def scaler_settings(self) -> ScalerSettings | None:
         """Waits for the device if the scale is on one: once, at the start."""

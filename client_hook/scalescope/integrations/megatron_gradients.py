@@ -13,7 +13,9 @@ from typing import Any
 
 import torch
 
-from scalescope.taps.library.optimizer import Held
+from scalescope.taps.library.optimizer import Gradient
+from scalescope.taps.ranks.wrappers import Held
+from scalescope.wire import Part
 
 BLIND = "Megatron keeps the gradients where they cannot be told apart by parameter"
 
@@ -47,7 +49,7 @@ def can_tell(optimizer: Theirs) -> bool:
     return any(True for leaf in leaves(optimizer) for _ in _parameters(leaf))
 
 
-def scaled(optimizer: Theirs) -> Iterator[Held]:
+def scaled(optimizer: Theirs) -> Iterator[Gradient]:
     """Each parameter's gradient, or this rank's range of it, before the step."""
     for leaf in leaves(optimizer):
         ranges = getattr(leaf, "_get_model_param_range_map", None)
@@ -58,7 +60,7 @@ def scaled(optimizer: Theirs) -> Iterator[Held]:
                 yield parameter, gradient if ranges is None else _in_range(gradient, ranges(parameter)["param"])
 
 
-def unscaled(optimizer: Theirs) -> Iterator[Held]:
+def unscaled(optimizer: Theirs) -> Iterator[Gradient]:
     """The same after a step that was skipped, divided by the scale."""
     for leaf in leaves(optimizer):
         for models, mains in _PAIRED:
@@ -67,6 +69,29 @@ def unscaled(optimizer: Theirs) -> Iterator[Held]:
                 gradient = getattr(main, "grad", None) if gradient is None else gradient
                 if gradient is not None:
                     yield parameter, gradient
+
+
+def shares(optimizer: Theirs) -> dict[int, Held]:
+    """What this rank steps of each parameter, by its ``id``, with the distributed optimizer.
+
+    Without it, and of what tensor parallelism divides, each rank tells what it has.
+    """
+    found = {}
+    for leaf in leaves(optimizer):
+        ranges = getattr(leaf, "_get_model_param_range_map", None)
+        if ranges is not None:
+            own = {id(parameter): ranges(parameter)["param"] for parameter in _parameters(leaf)}
+            buffered = [parameter for buffer in getattr(leaf, "buffers", ()) for parameter in buffer.params]
+            for parameter in [*_parameters(leaf), *buffered]:
+                if not getattr(parameter, "tensor_model_parallel", False):
+                    found[id(parameter)] = _held(parameter, own.get(id(parameter)))
+    return found
+
+
+def _held(parameter: torch.Tensor, of_parameter: Any) -> Held:
+    length = 0 if of_parameter is None else of_parameter.end - of_parameter.start
+    leads = of_parameter is not None and of_parameter.start == 0
+    return Held(tuple(parameter.shape), Part("sharded", length, leads))
 
 
 def _parameters(leaf: Theirs) -> Iterable[torch.Tensor]:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from scalescope.taps.library.optimizer import told_by_libraries
 from scalescope.taps.naming import plain, prefixes, unwrapped
 from scalescope.taps.ranks.shares import Shares
 from scalescope.wire import Layout, Module, Order, Parameter
@@ -37,7 +38,7 @@ class Parameters:
         self._places: dict[int, int] = {}
         self._modules: dict[str, int] = {}
         self.tensors: list[torch.Tensor] = []
-        self.shares = Shares(self.models())
+        self.shares = Shares(self.models(), told_by_libraries(optimizers))
         # Those that are listened to, in forward order; others enter them.
         self.modules: list[Module] = []
         for name, tensor in self._named():

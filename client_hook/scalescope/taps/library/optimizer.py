@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from scalescope.taps.ranks.wrappers import Held
 from scalescope.wire import ScalerSettings
 
 if TYPE_CHECKING:
     from scalescope.taps.library.tap import LibraryTap
 
 # A parameter of the model, and its gradient, or the part of it that this rank keeps.
-Held = tuple[torch.Tensor, torch.Tensor]
-Source = Callable[[], Iterable[Held]]
+Gradient = tuple[torch.Tensor, torch.Tensor]
+Source = Callable[[], Iterable[Gradient]]
 
 
 class Library(Protocol):
@@ -30,11 +31,14 @@ class Library(Protocol):
     def remove(self) -> None:
         """Put everything back. Again: nothing."""
 
+    def shares(self) -> Mapping[int, Held]:
+        """What this rank keeps of the parameters' gradients, by their ``id``; of the others it keeps all."""
+
     def scaler_settings(self) -> ScalerSettings | None:
         """Those of its loss scaler; None where it scales nothing."""
 
 
-def nothing() -> Iterable[Held]:
+def nothing() -> Iterable[Gradient]:
     """The source of an optimizer whose gradients are not at hand."""
     return ()
 
@@ -58,3 +62,12 @@ def stand_in(
     """The stand-in of an optimizer called ``name``: by its class is how a run tells an optimizer."""
     kind: type[LibraryOptimizer] = type(name, (LibraryOptimizer,), {})
     return kind(library, parameters, settings)
+
+
+def told_by_libraries(optimizers: Iterable[torch.optim.Optimizer]) -> dict[int, Held]:
+    """What this rank keeps of the parameters of those that are stand-ins, by the parameters' ``id``."""
+    found: dict[int, Held] = {}
+    for optimizer in optimizers:
+        if isinstance(optimizer, LibraryOptimizer):
+            found.update(optimizer.library.shares())
+    return found

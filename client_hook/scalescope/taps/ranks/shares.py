@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
@@ -25,16 +25,17 @@ logger = logging.getLogger("scalescope")
 class Shares:
     """The ``parts`` of a scope, one for each parameter; none where it is the only rank.
 
-    ``changed``: since the last layout.
+    ``changed``: since the last layout. ``told`` is what a library says of its own, by the parameters' ``id``.
     """
 
-    def __init__(self, models: Sequence[nn.Module]) -> None:
+    def __init__(self, models: Sequence[nn.Module], told: Mapping[int, Held]) -> None:
         self.parts: list[Part] = []
         self.changed = False
         self._alone = False
         self._among_ranks = world()[1] > 1
         self._told_late = False
         self._looks = _LOOKS
+        self._told = told
         self._held: dict[int, Held] = {}
         self._summed: dict[int, torch.dtype | None] = {}
         self._heeded: set[int] = set()
@@ -100,6 +101,9 @@ class Shares:
         return [place for place, part in parts if part.placement == "local" and not is_distributed(tensors[place])]
 
     def _held_of(self, tensor: torch.Tensor) -> Held:
+        told = self._told.get(id(tensor))
+        if told is not None:
+            return told
         shape = tuple(tensor.shape)
         if is_distributed(tensor):
             return Held(shape, part_of(tensor))
