@@ -110,3 +110,9 @@ def test_trainers_send_to_the_ingest_socket_below_the_servers_path() -> None:
 
 def test_a_relative_state_home_is_ignored_as_its_standard_says() -> None:
     assert state_folder({"XDG_STATE_HOME": "here"}) == Path.home() / ".local" / "state" / "scalescope"
+
+
+def test_a_budget_decides_how_often_where_nobody_has_chosen() -> None:
+    assert read_settings({}).adapts
+    assert not read_settings({}, every=10).adapts
+    assert not read_settings({"SCALESCOPE_EVERY": "10"}).adapts

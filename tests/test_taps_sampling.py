@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import time
+
+import pytest
 import torch
+from scalescope import wire
+from scalescope.recorder import Recorder
+from scalescope.taps.edge import Edge
+from scalescope.taps.training import Training, TrainingTap
 from torch import nn
 
 from tests.small_training import Course, Watched, samples, watching
@@ -55,3 +63,19 @@ def test_an_optimizer_that_never_steps_is_not_expected_for_ever() -> None:
             optimizers[0].step()
         watched.end()
     assert told < 10
+
+
+@pytest.mark.parametrize("adapts", [True, False])
+def test_where_a_sample_takes_more_than_the_budget_has_they_come_further_apart(adapts: bool) -> None:
+    # Its updates take less than a millisecond, of which one percent is never enough.
+    course = Course(scaler=torch.amp.GradScaler("cpu", init_scale=8.0))
+    recorder, edge = Recorder(), Edge()
+    training = Training([course.model], [course.optimizer], course.scaler)
+    tap = TrainingTap(training, recorder, edge, every=2, adapts=adapts, clock=time.time)
+    course.run(64)
+    tap.remove()
+    sampled = [record.step for record in recorder.drain() if isinstance(record, wire.Sample)]
+    apart = [later - earlier for earlier, later in itertools.pairwise(sampled)]
+    assert edge.errors == 0
+    assert sorted(apart) == apart
+    assert set(apart) == ({2, 4, 8, 16} if adapts else {2})

@@ -40,6 +40,7 @@ class Settings:
         token: sent as ``Authorization: Bearer``; kept out of the repr, so out of logs.
         run: the run to join or resume; None gives it a new id.
         every: updates from one periodic sample to the next.
+        adapts: whether that is the fewest, and a budget decides: nobody has chosen it.
         spool: folder for data that could not be delivered.
         off: watch nothing.
     """
@@ -48,6 +49,7 @@ class Settings:
     token: str | None = field(repr=False)
     run: str | None
     every: int
+    adapts: bool
     spool: Path
     off: bool
 
@@ -65,11 +67,13 @@ def read_settings(
     Raises:
         SettingError: if an argument cannot be used. The environment never raises.
     """
+    chosen = _chosen("every", every, environ, "SCALESCOPE_EVERY", _every, None)
     return Settings(
         url=_chosen("url", url, environ, "SCALESCOPE_URL", parse_url, DEFAULT_URL),
         token=_chosen("token", token, environ, "SCALESCOPE_TOKEN", _token, None),
         run=_chosen("run", run, environ, "SCALESCOPE_RUN", _run, None),
-        every=_chosen("every", every, environ, "SCALESCOPE_EVERY", _every, DEFAULT_EVERY),
+        every=DEFAULT_EVERY if chosen is None else chosen,
+        adapts=chosen is None,
         spool=_chosen("spool", None, environ, "SCALESCOPE_SPOOL", _folder, state_folder(environ) / "spool"),
         off=_chosen("off", None, environ, "SCALESCOPE_OFF", _switch, default=False),
     )

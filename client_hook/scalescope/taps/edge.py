@@ -85,6 +85,8 @@ class Edge:
         self.tap: Removable | None = None
         self._told = False
         self.spent_ns = 0
+        # The same since the beginning, at the last charge.
+        self.total_ns = 0
         self._costs: dict[bool, deque[int]] = {False: deque(maxlen=_REMEMBERED), True: deque(maxlen=_REMEMBERED)}
         self._counts = {False: 0, True: 0}
 
@@ -137,6 +139,7 @@ class Edge:
     def charge(self, *, sampled: bool) -> int:
         """Enter what was spent since the last charge as the cost of one update, and answer it, in ns."""
         spent, self.spent_ns = self.spent_ns, 0
+        self.total_ns += spent
         self._costs[sampled].append(spent)
         self._counts[sampled] += 1
         return spent

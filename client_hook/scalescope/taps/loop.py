@@ -18,6 +18,7 @@ from scalescope.taps.backward.ends import Ends
 from scalescope.taps.backward.freshness import Stamp
 from scalescope.taps.backward.gradients import has_gradient
 from scalescope.taps.backward.watch import NO_TASK, BackwardWatch, graph_task
+from scalescope.taps.budget import Budget
 from scalescope.taps.edge import Edge, logger
 from scalescope.taps.logged import Intake
 from scalescope.taps.parameters import Parameters
@@ -69,8 +70,8 @@ class Loop:
         parameters: Parameters,
         optimizers: Sequence[torch.optim.Optimizer],
         edge: Edge,
+        budget: Budget,
         *,
-        every: int,
         clock: Callable[[], float] = time,
         scheduler: object = None,
     ) -> None:
@@ -83,7 +84,7 @@ class Loop:
         self._clock = clock
         self._names = _names(self.optimizers)
         self._backward = BackwardWatch(parameters, self.optimizers, edge, self.hear_backward, self._count_backward)
-        self.sampling = Sampling(self.optimizers, parameters, self._backward, every=every)
+        self.sampling = Sampling(self.optimizers, parameters, self._backward, budget)
         self.windows = Windows(self.optimizers, list(self._names.values()), self._backward)
         self.stopwatch = Stopwatch(edge)
         self._schedules = Schedules(scheduler)
@@ -249,6 +250,8 @@ class Loop:
         update.scale, update.next_scale, update.scale_was_set = scale, next_scale, scale_was_set
         update.verdicts = verdicts
         self.sampling.close(update)
+        if update.measured:
+            self.sampling.pay(update, perf_counter_ns(), self.edge.total_ns, spent_ns)
         update.facts = self.edge.guard(self.windows.close, self._step, self._consumed, verdicts)
         try:
             if self._attended or update.measured or not self.sampling.quiet:

@@ -1,6 +1,6 @@
 """Which gradients of the update under way are measured, and when: before anything has changed them.
 
-Each optimizer has its turn when ``every`` updates have passed since its last one, so that of several on one
+Each optimizer has its turn when the interval of the budget has passed since its last one, so that of several on one
 scaler none is left out. A measurement counts for one step of one optimizer: when that optimizer is measured
 again before the update closes, after a step that failed for example, the later one replaces it. For a bounded
 time after trouble all are measured at every update, which changes nobody's turn.
@@ -15,6 +15,7 @@ import torch
 
 from scalescope.taps.backward.gradients import has_gradient, measure_gradients, unknown_parameters
 from scalescope.taps.backward.watch import BackwardWatch
+from scalescope.taps.budget import Budget
 from scalescope.taps.parameters import Parameters
 from scalescope.taps.trouble import Trouble
 from scalescope.updates import Measured, Update
@@ -43,13 +44,12 @@ class Sampling:
         optimizers: Sequence[torch.optim.Optimizer],
         parameters: Parameters,
         backward: BackwardWatch,
-        *,
-        every: int,
+        budget: Budget,
     ) -> None:
         self._optimizers = optimizers
         self._parameters = parameters
         self._backward = backward
-        self._every = every
+        self._budget = budget
         self.trouble = Trouble()
         self._step = 0
         self._turns: dict[int, int] = {}
@@ -122,6 +122,15 @@ class Sampling:
         self.trouble.ask_of(update.verdicts, update.measured)
         self.heed_trouble()
 
+    def pay(self, update: Update, now_ns: int, total_ns: int, spent_ns: int) -> None:
+        """``update``, which was measured, has closed: what it took decides when the next turn is."""
+        if not update.periodic:
+            self._budget.looked(spent_ns)
+            return
+        self._budget.sampled(update.step, now_ns, total_ns, spent_ns)
+        self._reckon()
+        self.quiet = not self.trouble.dense and self._step < self._next_turn
+
     def pass_by(self) -> None:
         """An update closes in which nothing was measured, nor is anything awaited."""
         self._step += 1
@@ -135,17 +144,20 @@ class Sampling:
 
     def _has_turn(self, number: int) -> bool:
         last = self._turns.get(number)
-        return last is None or last == self._step or self._step - last >= self._every
+        return last is None or last == self._step or self._step - last >= self._budget.interval
 
     def _expected(self, number: int) -> bool:
-        waited = self._step - self._turns.get(number, -self._every)
-        return waited == 0 or self._every <= waited < self._every + _PATIENCE
+        waited = self._step - self._turns.get(number, -self._budget.interval)
+        return waited == 0 or self._budget.interval <= waited < self._budget.interval + _PATIENCE
 
     def _take_turn(self, number: int) -> None:
         if self._has_turn(number):
             self._turns[number] = self._step
-            if len(self._turns) == len(self._optimizers):
-                self._next_turn = min(self._turns.values()) + self._every
+            self._reckon()
+
+    def _reckon(self) -> None:
+        if len(self._turns) == len(self._optimizers):
+            self._next_turn = min(self._turns.values()) + self._budget.interval
 
     def _hand_over(self, update: Update) -> None:
         parts = list(self.parts.values())

@@ -10,6 +10,7 @@ from torch import nn
 from torch.amp import GradScaler
 
 from scalescope.errors import SettingError
+from scalescope.taps.budget import Budget
 from scalescope.taps.edge import Edge
 from scalescope.taps.library.optimizer import LibraryOptimizer
 from scalescope.taps.library.tap import LibraryTap
@@ -78,13 +79,24 @@ class TrainingTap:
     """Hands the updates of ``training`` to ``recording``. Every entry goes through ``edge``."""
 
     def __init__(
-        self, training: Training, recording: Recording, edge: Edge, *, every: int, clock: Callable[[], float]
+        self,
+        training: Training,
+        recording: Recording,
+        edge: Edge,
+        *,
+        every: int,
+        adapts: bool = False,
+        clock: Callable[[], float],
     ) -> None:
+        """``every``: updates from one periodic sample to the next; where it ``adapts``, the fewest."""
         parameters = Parameters(training.models, training.optimizers)
         self._edge = edge
         self.shares = parameters.shares
+        # Samples of one step add up over shards, so that ranks must not choose each for itself.
+        alone = all(part.placement == "replicated" for part in parameters.shares.parts)
+        budget = Budget(every, fixed=not (adapts and alone))
         self._loop = Loop(
-            recording, parameters, training.optimizers, edge, every=every, clock=clock, scheduler=training.scheduler
+            recording, parameters, training.optimizers, edge, budget, clock=clock, scheduler=training.scheduler
         )
         self._loop.windows.hear_from(training.models, scaled=training.scaler is not None)
         self._setups = Setups(recording.put_known, edge)
