@@ -154,6 +154,10 @@ function sign({ colour, mark }) {
   if (mark === "cross") {
     return svg("svg", box, svg("path", { d: "M5.5,1.5l7,7M12.5,1.5l-7,7", stroke: colour, "stroke-width": 2 }));
   }
+  if (mark === "point" || mark === "ring") {
+    const inside = mark === "point" ? colour : "none";
+    return svg("svg", box, svg("circle", { cx: 9, cy: 5, r: 3.5, fill: inside, stroke: colour, "stroke-width": 1.5 }));
+  }
   const dashes = { line: "none", dash: "5 3", dot: "2 2", band: "none", area: "none" }[mark];
   const width = mark === "band" || mark === "area" ? 8 : 2;
   const line = { x1: 0, x2: 18, y1: 5, y2: 5, stroke: colour, "stroke-width": width, "stroke-dasharray": dashes };

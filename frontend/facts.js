@@ -42,12 +42,16 @@
  * @property {{name: string, numel: number, compute_format: string | null}[]} parameters
  * @property {Segment[]} segments
  * @property {number[]} ranks
+ * @property {number} world_size
+ * @property {(import("./ranks.js").Rank & {segment: string})[]} rank_states
+ * @property {string[]} rank_sentences
  * @property {LedgerRow[]} ledger
  * @property {number} every
  */
 
 import { element, fill } from "./elements.js";
 import { clock, count, duration, plainNumber, short } from "./format.js";
+import { cpuText, sentText } from "./ranks.js";
 
 /**
  * One line under the name: where the run stands in the world.
@@ -62,7 +66,7 @@ export function aboutText(run, now) {
     size ? `${short(size)} parameters in ${count(run.parameters.length)} tensors` : "",
     [...formats].join(" + "),
     run.optimizers.map((optimizer) => optimizer.name).join(" + "),
-    `${run.ranks.length} rank${run.ranks.length === 1 ? "" : "s"}`,
+    `${count(run.world_size)} rank${run.world_size === 1 ? "" : "s"}`,
     `started ${duration(Math.max(now - run.started_at, 0))} ago`,
     ...run.tags,
   ]
@@ -93,9 +97,12 @@ export function showLedger(parent, run) {
     count(row.received),
     `${count(row.lost)} lost, ${count(row.dropped)} dropped`,
     count(row.duplicate),
+    ...(run.world_size === 1 ? costTexts(run, row) : []),
     clock(row.last_seen_at),
   ]);
-  const names = ["rank", "start", "received", "delivery", "sent again", "last seen"];
+  // Of several ranks what the newest start cost stands beside how each fares.
+  const costs = run.world_size === 1 ? ["sent", "hook thread"] : [];
+  const names = ["rank", "start", "received", "delivery", "sent again", ...costs, "last seen"];
   fill(
     parent,
     element("h2", {}, "Delivery"),
@@ -106,6 +113,16 @@ export function showLedger(parent, run) {
     ),
     element("div", { class: "scroll" }, tableElement(names, rows)),
   );
+}
+
+/**
+ * What the newest start of a rank has put on the wire, and what its thread took.
+ * @param {Run} run
+ * @param {LedgerRow} row
+ */
+function costTexts(run, row) {
+  const rank = run.rank_states.find(({ rank, segment }) => rank === row.rank && segment === row.segment);
+  return rank ? [sentText(rank), cpuText(rank)] : ["–", "–"];
 }
 
 /**

@@ -6,6 +6,7 @@ import { byId, element, fill, setText } from "./elements.js";
 import { aboutText, crashText, showLedger, showSettings } from "./facts.js";
 import { fetchJson, runPath } from "./fetching.js";
 import { findingCard, ranked } from "./findings.js";
+import { showRanks, showRankTrouble } from "./ranks.js";
 import { RunPage } from "./runpage.js";
 import { showMemory } from "./setup.js";
 import { Tiles } from "./tiles.js";
@@ -32,7 +33,8 @@ const ledger = element("article", { class: "card" });
 const settings = element("article", { class: "card wide" });
 const windows = element("article", { class: "card" });
 const memory = element("article", { class: "card" });
-byId("facts").append(windows, clocks, memory, ledger, settings);
+const ranks = element("article", { class: "card wide", id: "ranks", hidden: true });
+byId("facts").append(ranks, windows, clocks, memory, ledger, settings);
 
 /** @type {import("./facts.js").Run | null} */
 let run = null;
@@ -148,6 +150,8 @@ async function loadRun() {
   tiles.showRun(latest ?? run);
   tiles.showLedger(run.ledger);
   showCounts();
+  showRankTrouble(byId("trouble"), run);
+  showRanks(ranks, run);
   showLedger(ledger, run);
   if (!settings.querySelector("details[open]")) showSettings(settings, run);
 }

@@ -34,7 +34,7 @@ export interface Figure {
 export interface Key {
   label: string;
   colour: string;
-  mark: "line" | "dash" | "dot" | "up" | "down" | "cross" | "band" | "area";
+  mark: "line" | "dash" | "dot" | "up" | "down" | "cross" | "band" | "area" | "point" | "ring";
 }
 
 export interface Chart {

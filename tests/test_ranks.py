@@ -41,9 +41,16 @@ def test_a_rank_that_died_and_those_that_wait_for_it_are_told() -> None:
     assert said(
         rank(0, "stalled"), rank(1, "stalled"), rank(2, "silent", last=None), rank(3, "crashed", last=1204)
     ) == [
-        "Rank 2 has given no sign of life for 3 min, before its first update.",
         "Rank 3 crashed, after update 1,204.",
+        "Rank 2 has given no sign of life for 3 min, before its first update.",
         "Ranks 0 and 1 have closed no update for 4 min, after update 99.",
+    ]
+
+
+def test_ranks_that_fell_silent_together_are_told_in_one_sentence() -> None:
+    assert said(*(rank(number, "silent", last=4 if number == 2 else 99) for number in range(4))) == [
+        "Rank 2 has given no sign of life for 3 min, after update 4.",
+        "Ranks 0, 1 and 3 have given no sign of life for 3 min, after update 99.",
     ]
 
 

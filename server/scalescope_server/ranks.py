@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from scalescope_server.store.records import Disagreement, Opinion, RankRow, RunDetail
+from scalescope_server.store.records import Disagreement, Opinion, RankRow, RankState, RunDetail
 
 # So many updates may one rank be ahead of another between two deliveries.
 USUAL_LAG = 100
@@ -43,17 +43,29 @@ def _stretches(ranks: Sequence[int]) -> Iterator[str]:
 
 
 def _dead(ranks: Sequence[RankRow], now: float) -> Iterator[str]:
-    for rank in ranks:
-        if rank.state == "crashed":
-            yield f"Rank {rank.rank} crashed{_after(rank)}."
-        elif rank.state == "silent" and rank.last_seen_at is not None:
-            yield f"Rank {rank.rank} has given no sign of life for {_duration(now - rank.last_seen_at)}{_after(rank)}."
-    waiting = [rank for rank in ranks if rank.state == "stalled"]
-    if waiting:
-        since = min(rank.progress_at for rank in waiting if rank.progress_at is not None)
-        have = "has" if len(waiting) == 1 else "have"
-        who = named([rank.rank for rank in waiting])
-        yield f"{who.capitalize()} {have} closed no update for {_duration(now - since)}{_after(waiting[0])}."
+    for crashed in _alike(ranks, "crashed"):
+        yield f"{_named(crashed)} crashed{_after(crashed[0])}."
+    for silent in _alike(ranks, "silent"):
+        since = max(rank.last_seen_at or 0.0 for rank in silent)
+        yield f"{_named(silent)} {_have(silent)} given no sign of life for {_duration(now - since)}{_after(silent[0])}."
+    for waiting in _alike(ranks, "stalled"):
+        since = max(rank.progress_at or 0.0 for rank in waiting)
+        yield f"{_named(waiting)} {_have(waiting)} closed no update for {_duration(now - since)}{_after(waiting[0])}."
+
+
+def _alike(ranks: Sequence[RankRow], state: RankState) -> list[list[RankRow]]:
+    """The ranks in ``state``, those of the same last update together, the fewest updates first."""
+    found = [rank for rank in ranks if rank.state == state]
+    lasts = sorted({-1 if rank.last_step is None else rank.last_step for rank in found})
+    return [[rank for rank in found if (-1 if rank.last_step is None else rank.last_step) == last] for last in lasts]
+
+
+def _named(ranks: Sequence[RankRow]) -> str:
+    return named([rank.rank for rank in ranks]).capitalize()
+
+
+def _have(ranks: Sequence[RankRow]) -> str:
+    return "has" if len(ranks) == 1 else "have"
 
 
 def _after(rank: RankRow) -> str:

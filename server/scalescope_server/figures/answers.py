@@ -9,12 +9,14 @@ from msgspec import Struct
 
 from scalescope_server.errors import NotFoundError
 from scalescope_server.figures.chart import Chart
+from scalescope_server.figures.hook_cost import HOOK_SERIES, hook_cost_chart
+from scalescope_server.figures.lacking import complete, with_lacking
 from scalescope_server.figures.layer import Reading, layer_chart, readings
 from scalescope_server.figures.layer_lines import Layer, LayerProbe
 from scalescope_server.figures.layers import layers_chart
 from scalescope_server.figures.measured import read_measured
 from scalescope_server.figures.measures import MEASURES
-from scalescope_server.figures.plans import Plan, plans_for
+from scalescope_server.figures.plans import HOOK_COST, Plan, plans_for
 from scalescope_server.figures.reads import Wanted, marked_events, sampled_grid, scale_walls, shown_span
 from scalescope_server.figures.scale import NO_SCALER, scale_chart
 from scalescope_server.figures.series import series_chart
@@ -175,8 +177,10 @@ def _charts(
     """One read of all series that the charts need, so that they agree on their newest update."""
     needed = {"scale", "skipped"} if {"scale", SKIP_RATE} & set(names) else set()
     needed |= {line.series for name in names if name in plans for line in plans[name].lines}
+    needed |= {plans[name].lacking for name in names if name in plans and plans[name].lacking}
+    needed |= set(HOOK_SERIES) if HOOK_COST in names else set()
     bucket, series = reader.series(run, sorted(needed), start=wanted.start, stop=wanted.stop, points=wanted.points)
-    drawn, span = [], shown_span(wanted, detail)
+    drawn, span, live = [], shown_span(wanted, detail), detail.summary.state == "running"
     for name in names:
         if name == "scale":
             events, walls = marked_events(reader, run, wanted), scale_walls(reader, run, wanted, detail)
@@ -185,8 +189,12 @@ def _charts(
             drawn.append(_skip_rate(reader, run, wanted, series["skipped"], bucket))
         elif name == TIMES and is_split(series):
             drawn.append(times_chart(plans[name], series, bucket, wanted.look, span=span))
+        elif name == HOOK_COST:
+            drawn.append(hook_cost_chart(plans[name], series, bucket, wanted.look, span=span))
         else:
-            drawn.append(series_chart(plans[name], series, bucket, wanted.look, span=span))
+            whole = complete(plans[name], series, bucket, live=live)
+            chart = series_chart(plans[name], whole, bucket, wanted.look, span=span)
+            drawn.append(with_lacking(chart, plans[name], whole, wanted.look.palette))
     return drawn
 
 

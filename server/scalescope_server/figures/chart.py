@@ -48,7 +48,7 @@ class Key(Struct, frozen=True):
 
     label: str
     colour: str
-    mark: Literal["line", "dash", "dot", "up", "down", "cross", "band", "area"]
+    mark: Literal["line", "dash", "dot", "up", "down", "cross", "band", "area", "point", "ring"]
 
 
 class Chart(Struct, frozen=True, kw_only=True):

@@ -35,7 +35,8 @@ class Level:
 class Plan:
     """A chart over updates: its heading, its lines and its axis.
 
-    ``sampled``: known of sampled updates only. ``fold``: what a point tells of several; empty: the last value, in a
+    ``sampled``: known of sampled updates only; ``lacking``: the series that counts how many ranks a point still lacks
+    then. ``fold``: what a point tells of several; empty: the last value, in a
     band from the smallest to the largest.
     """
 
@@ -45,6 +46,7 @@ class Plan:
     kind: Kind = "linear"
     unit: str = ""
     sampled: bool = False
+    lacking: str = ""
     levels: tuple[Level, ...] = ()
     fold: str = ""
 
@@ -59,9 +61,18 @@ TIME_LINES = (
     Line("backward_ms", "backward"),
     Line("optimizer_ms", "optimizer"),
 )
+# Drawn by :mod:`.hook_cost`, of the share that it is of the whole update.
+HOOK_COST = "hook_ms"
 PLANS: tuple[Plan, ...] = (
     Plan("loss", "Loss", (Line("loss", "loss", "ink"),)),
-    Plan("grad_norm", "Gradient norm, unscaled", (Line("grad_norm", "norm", "ink"),), "log2", sampled=True),
+    Plan(
+        "grad_norm",
+        "Gradient norm, unscaled",
+        (Line("grad_norm", "norm", "ink"),),
+        "log2",
+        sampled=True,
+        lacking="ranks_missing",
+    ),
     Plan("learning_rate", "Learning rate", (Line("learning_rate", "learning rate", "ink"),)),
     Plan(
         "shares",
@@ -73,8 +84,10 @@ PLANS: tuple[Plan, ...] = (
         ),
         "share",
         sampled=True,
+        lacking="ranks_missing",
     ),
     Plan("step_ms", "Time per update", TIME_LINES, unit=" ms"),
+    Plan(HOOK_COST, "What the hook costs, of the time of an update", (Line("hook_ms", "hook", "ink"),), "share"),
     Plan(
         "clip_coefficient",
         "What the norm clip left of the gradient",
@@ -87,6 +100,7 @@ PLANS: tuple[Plan, ...] = (
         (Line("update_ratio", "ratio", "ink"),),
         "log10",
         sampled=True,
+        lacking="ranks_missing/update",
         levels=USUAL_RATIO,
     ),
 )

@@ -114,7 +114,7 @@ _HOVERS: dict[Kind, str] = {
 }
 
 
-def _drawn(values: NDArray[np.float64], kind: Kind) -> list[float | None]:
+def drawn_values(values: NDArray[np.float64], kind: Kind) -> list[float | None]:
     return numbers(_DRAWN[kind](values))
 
 
@@ -147,7 +147,7 @@ def _traces(line: Line, found: Series, plan: Plan, bucket: int, lines: int, pale
         "mode": "lines" if len(x) > 1 else "lines+markers",
         "name": label,
         "x": x,
-        "y": _drawn(found.last, plan.kind),
+        "y": drawn_values(found.last, plan.kind),
         "line": {"color": colour, "width": 1.5, "dash": line.dash},
         # Some values come with samples only, and those that are not finite are marked: neither breaks the line.
         "connectgaps": True,
@@ -172,14 +172,14 @@ def _band(found: Series, kind: Kind, colour: str, palette: Palette) -> list[Json
         "x": found.step[rows].tolist(),
     }
     fill = {"fill": "tonexty", "fillcolor": palette.veil(colour, 0.2)}
-    low, high = _drawn(found.min[rows], kind), _drawn(found.max[rows], kind)
+    low, high = drawn_values(found.min[rows], kind), drawn_values(found.max[rows], kind)
     return [edge | {"y": low, "name": "lowest"}, edge | {"y": high, "name": "highest"} | fill]
 
 
 def _level(level: Level, place: int, kind: Kind, span: Span, palette: Palette) -> list[Json]:
     """A line across, and its name at its right end, that of the next level at its left: they may lie close."""
     side = place % 2
-    (y,) = _drawn(np.array([level.value]), kind)
+    (y,) = drawn_values(np.array([level.value]), kind)
     colour: str = getattr(palette, level.colour)
     across: Json = {
         "type": "scatter",
