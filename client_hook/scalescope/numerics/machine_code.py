@@ -1,7 +1,7 @@
 """The kernel that numba compiles in another process, loaded into this one.
 
-Compiling here, in a thread beside the training, cost a training of small steps 7 s on a busy machine, since it holds Python's
-lock; importing numba alone 0.5 s. The other process costs it nothing, and loading what it prints about 0.05 s.
+Compiling here, in a thread beside the training, cost a training of small steps 7 s on a busy machine, since it holds
+Python's lock; importing numba alone 0.5 s. The other process costs it nothing, and loading what it prints about 0.05 s.
 LLVM's text travels and not machine code, so that what is loaded is made for the processor that runs it.
 """
 
