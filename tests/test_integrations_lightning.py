@@ -308,10 +308,15 @@ def test_a_name_that_is_no_option_is_refused() -> None:
         ScalescopeCallback(colour="blue")  # type: ignore[call-arg]
 
 
-def test_a_callback_that_watches_copies_and_pickles_to_one_that_is_ready_to_watch(server: SmallServer) -> None:
-    callback = ScalescopeCallback(url=server.url)
+def test_a_callback_that_watches_copies_and_pickles_to_one_that_is_ready_to_watch(
+    server: SmallServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCALESCOPE_URL", server.url)
+    callback = ScalescopeCallback()
     fit("bf16-mixed", callback)
     for twin in (copy.deepcopy(callback), pickle.loads(pickle.dumps(callback))):
         assert twin.scope.run_id == ""
-        fit("bf16-mixed", twin)
+        with serving(Shelf()) as other:
+            monkeypatch.setenv("SCALESCOPE_URL", other.url)
+            fit("bf16-mixed", twin)
         assert twin.scope.run_id not in ("", callback.scope.run_id)
