@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
-from scalescope import SettingError
+from scalescope import Scope, SettingError
 from scalescope.integrations import deepspeed
 from scalescope.integrations.deepspeed_gradients import held
 from scalescope.integrations.deepspeed_scaling import global_norm, scaling
@@ -198,6 +198,14 @@ def test_an_optimizer_of_torch_is_watched_as_torchs(server: SmallServer, shelf: 
         optimizer.step()
     assert [each.name for each in shelf.hellos[0].optimizers] == ["SGD"]
     assert len(columns(shelf.records)["skipped"]) == 1
+
+
+def test_an_engine_that_steps_nothing_is_not_watched_and_nothing_is_raised(caplog: pytest.LogCaptureFixture) -> None:
+    model = torch.nn.Identity()
+    with caplog.at_level(logging.WARNING, "scalescope"):
+        scope = deepspeed.watch(engine(object(), model))
+    assert type(scope) is Scope
+    assert len(caplog.messages) == 1
 
 
 def test_what_is_no_engine_is_refused() -> None:

@@ -28,6 +28,7 @@ from scalescope.integrations.deepspeed_shares import shares
 from scalescope.integrations.options import Options
 from scalescope.readback import Value, at_hand
 from scalescope.scope import Scope
+from scalescope.taps.edge import Edge
 from scalescope.taps.library.optimizer import LibraryOptimizer, stand_in
 from scalescope.taps.library.replaced import Given, Heard, Method, listener
 from scalescope.taps.library.tap import LibraryTap, Outcome, Scaling
@@ -60,7 +61,8 @@ def watch(engine: object, **options: Unpack[Options]) -> Scope:
         # Not wrapped: it steps as torch does, with torch's own scaler or none.
         scaler = getattr(engine, "torch_autocast_z0_gradscaler", None)
         return watch_torch(model, optimizer, scaler, scheduler=scheduler, **options)
-    return watch_torch(model, _standing_in_for(optimizer, model), scheduler=scheduler, **options)
+    standing = Edge().call(_standing_in_for, optimizer, model)
+    return Scope() if standing is None else watch_torch(model, standing, scheduler=scheduler, **options)
 
 
 def _standing_in_for(optimizer: Theirs, model: nn.Module) -> LibraryOptimizer:

@@ -22,6 +22,10 @@ Gradient = tuple[torch.Tensor, torch.Tensor]
 Source = Callable[[], Iterable[Gradient]]
 
 
+# What a run tells of an optimizer. Other things in a group of it are between it and its library.
+_SETTINGS = (bool, int, float, tuple)
+
+
 class Library(Protocol):
     """An adapter: where one library keeps what, and when. It calls the tap through the tap's edge."""
 
@@ -61,7 +65,8 @@ def stand_in(
 ) -> LibraryOptimizer:
     """The stand-in of an optimizer called ``name``: by its class is how a run tells an optimizer."""
     kind: type[LibraryOptimizer] = type(name, (LibraryOptimizer,), {})
-    return kind(library, parameters, settings)
+    plain = {key: value for key, value in settings.items() if isinstance(value, _SETTINGS)}
+    return kind(library, list(dict.fromkeys(parameters)), plain)
 
 
 def told_by_libraries(optimizers: Iterable[torch.optim.Optimizer]) -> dict[int, Held]:
