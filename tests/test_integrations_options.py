@@ -15,7 +15,7 @@ from scalescope.integrations.attendant import Attendant
 from scalescope.integrations.options import Known, Options, check, watch_known
 from scalescope.watching import watch
 
-from tests.small_server import Shelf, SmallServer, farewell
+from tests.small_server import Shelf, SmallServer, farewell, serving
 from tests.small_training import Course, bf16, steps
 
 pytestmark = pytest.mark.usefixtures("plain_environment")
@@ -54,16 +54,20 @@ def test_an_option_wins_over_what_the_framework_knows(server: SmallServer, shelf
     assert (shelf.hellos[0].name, shelf.hellos[0].config) == ("mine", '{"of": "the framework"}')
 
 
-def test_a_training_that_is_still_recorded_ends_when_the_next_begins(server: SmallServer, shelf: Shelf) -> None:
-    first, second = Course(precision=bf16), Course(precision=bf16)
-    attendant = Attendant({"url": server.url})
+def test_a_training_that_is_still_recorded_ends_when_the_next_begins(
+    server: SmallServer, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, later = Course(precision=bf16), Course(precision=bf16), Shelf()
+    monkeypatch.setenv("SCALESCOPE_URL", server.url)
+    attendant = Attendant({})
     attendant.begin(Known(first.model, first.optimizer))
     first.run(2)
-    attendant.begin(Known(second.model, second.optimizer))
-    assert farewell(shelf.records).reason == "finished"
-    assert steps(shelf.records) == [0, 1]
-    attendant.end(ValueError("broken"))
-    assert len(shelf.hellos) == 2
+    with serving(later) as other:
+        monkeypatch.setenv("SCALESCOPE_URL", other.url)
+        attendant.begin(Known(second.model, second.optimizer))
+        assert (farewell(shelf.records).reason, steps(shelf.records)) == ("finished", [0, 1])
+        attendant.end(ValueError("broken"))
+    assert (farewell(later.records).reason, steps(later.records)) == ("crashed", [])
 
 
 def test_what_fails_while_a_framework_is_read_is_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
