@@ -91,12 +91,14 @@ def train(
     world: int = 1,
     scaler: torch.amp.GradScaler | None = None,
     watched: bool = True,
+    alone: bool = False,
     inner: bool = False,
     late: bool = False,
     average: bool = False,
 ) -> Told:
     """Train :class:`Pair` on this rank's share of each batch.
 
+    ``alone``: after the first update it turns out that no other rank is recorded.
     ``inner``: it is the wrapped model that is watched; ``late``: it is wrapped after that. ``average``: the trainer
     averages gradients over ranks by hand.
     """
@@ -121,6 +123,8 @@ def train(
                 _average(model, world)
             scaler.step(optimizer)
             scaler.update()
+            if alone and heard is not None and update == 0:
+                heard.tap.shares.stand_alone()
         records = [] if heard is None else heard.end()
     told = _told(records)
     told["weights"] = [_local(parameter).tolist() for parameter in model.parameters()]
@@ -250,7 +254,7 @@ def all_of(rank: int, world: int) -> dict[str, Told]:
         "ddp, the inner model watched": train(DistributedDataParallel, inner=True, **here),
         "ddp, wrapped later": train(DistributedDataParallel, late=True, **here),
         "ddp, not watched": train(DistributedDataParallel, watched=False, **here),
-        "ddp, rank 1 watched": train(DistributedDataParallel, watched=rank == 1, **here),
+        "ddp, rank 1 watched": train(DistributedDataParallel, watched=rank == 1, alone=True, **here),
         "fsdp2": train(_sharded, **here),
         "fsdp2, not watched": train(_sharded, watched=False, **here),
         "fsdp2, rank 1 watched": train(_sharded, watched=rank == 1, **here),

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from scalescope.agreement import Agreement, Meeting
 from scalescope.link import Link
 from scalescope.outbox import Outbox
 from scalescope.session import WINDOW_BYTES
 from scalescope.settings import Settings, read_settings
 from scalescope.spool import SpoolFile
 from scalescope.wire import Bye, Record, Steps
+from torch._C._distributed_c10d import HashStore
 
 from tests.small_server import DEADLINE_S, Manner, Shelf, free_port, hello, serving
 
@@ -319,6 +321,57 @@ def test_heartbeats_tell_the_loops_progress(tmp_path: Path, monkeypatch: pytest.
         feed(link, source, 5)
         shelf.until(lambda s: any(beat.step == 4 and beat.pending == 0 for beat in s.heartbeats))
     assert shelf.heartbeats[-1].dropped == 3
+
+
+def test_heartbeats_tell_what_the_link_itself_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scalescope.connection.HEARTBEAT_S", 0.01)
+    shelf = Shelf()
+    with serving(shelf) as server, linked(server.url, tmp_path) as (link, source):
+        feed(link, source, 3, size=1000)
+        shelf.until(lambda s: len(s.heartbeats) > 1 and s.heartbeats[-1].sent_bytes > 3000)
+        first, last = shelf.heartbeats[0], shelf.heartbeats[-1]
+        assert 0 < first.sent_bytes < last.sent_bytes
+        assert first.thread_cpu_s is not None
+        assert last.thread_cpu_s is not None
+        assert 0 < first.thread_cpu_s < last.thread_cpu_s < DEADLINE_S
+        assert link.close("finished", "")
+        stats = link.stats()
+    assert stats.sent_bytes > last.sent_bytes
+    assert stats.thread_cpu_s is not None
+    assert stats.thread_cpu_s > last.thread_cpu_s
+
+
+def test_what_ranks_could_not_deliver_is_kept_under_the_run_that_they_agreed_upon(tmp_path: Path) -> None:
+    store = HashStore()
+    meeting = Meeting(lambda: True, lambda: store)
+    chosen = settings(f"http://127.0.0.1:{free_port()}", tmp_path)
+    links = [
+        Link(hello("run", f"segment-{rank}", rank), chosen, source, agreement=Agreement(1, meeting))
+        for rank, source in ((1, Source()), (0, Source()))
+    ]
+    for link in links:
+        link.start()
+    until(lambda: all(link.run_id for link in links))
+    for link in links:
+        assert not link.close("finished", "")
+    kept = sorted(path.name.rpartition("_")[0] for path in tmp_path.iterdir())
+    assert kept == ["run_segment-0_0", "run_segment-0_1"]
+
+
+def test_a_rank_that_learns_no_run_keeps_its_records_under_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = HashStore()
+    shelf = Shelf()
+    with serving(shelf) as server:
+        agreement = Agreement(1, Meeting(lambda: True, lambda: store))
+        link = Link(hello("mine", "segment", 1), settings(server.url, tmp_path), Source(), agreement=agreement)
+        link.start()
+        assert link.run_id == ""
+        assert link.close("finished", "")
+    assert link.run_id == "mine"
+    assert [greeting.run for greeting in shelf.hellos] == ["mine"]
+    assert "recorded apart" in caplog.text
 
 
 def test_waking_takes_a_few_microseconds(tmp_path: Path) -> None:

@@ -54,6 +54,17 @@ def test_what_memory_cannot_hold_goes_to_the_file_oldest_first(tmp_path: Path) -
     box.close()
 
 
+def test_before_it_is_known_whose_they_are_records_stay_in_memory(tmp_path: Path) -> None:
+    box = Outbox(None, URL, tmp_path, memory_bytes=3 * COST, disk_bytes=100 * COST)
+    put(box, 0, 1, 2)
+    put(box, 3)
+    assert (sequences(box), box.spilled, box.dropped.total()) == ([1, 2, 3], 0, 1)
+    box.belongs_to(hello())
+    put(box, 4)
+    assert (sequences(box), box.spilled, box.dropped.total()) == ([1, 2, 3, 4], 1, 1)
+    box.close()
+
+
 def test_acknowledgements_empty_the_file_and_then_memory(tmp_path: Path) -> None:
     box = outbox(tmp_path, memory=3)
     put(box, *range(10))

@@ -126,5 +126,20 @@ def test_a_configuration_that_has_no_entries_is_refused() -> None:
         facts.config_text(3)
 
 
+@pytest.mark.parametrize(
+    ("told", "world"),
+    [
+        ({"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "node"}, (1, 4)),
+        # Without an address these are any scheduler's.
+        ({"RANK": "1", "WORLD_SIZE": "4"}, (0, 1)),
+        ({"RANK": "4", "WORLD_SIZE": "4", "MASTER_ADDR": "node"}, (0, 1)),
+        ({"RANK": "-1", "WORLD_SIZE": "4", "MASTER_ADDR": "node"}, (0, 1)),
+        ({"MASTER_ADDR": "node"}, (0, 1)),
+    ],
+)
+def test_before_the_ranks_meet_a_launcher_says_which_this_is(told: dict[str, str], world: tuple[int, int]) -> None:
+    assert facts.world(told) == world
+
+
 def test_outside_distributed_training_there_is_one_rank() -> None:
     assert facts.world() == (0, 1)

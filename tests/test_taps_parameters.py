@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
+import pytest
 import torch
 from scalescope.taps.parameters import Parameters
 from torch import nn
@@ -127,3 +128,19 @@ def test_a_parameter_that_is_not_initialized_yet_is_entered_with_its_first_gradi
         first, *_, last = layouts(watched.end())
     assert [entry.name for entry in first.parameters] == ["1.weight", "1.bias"]
     assert {entry.name: entry.shape for entry in last.parameters}["0.weight"] == [3, 4]
+
+
+def test_ranks_that_meet_after_their_training_is_watched_are_told_what_that_means(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = nn.Linear(2, 2)
+    parameters = Parameters([model], [sgd(model)])
+    parameters.settle_shares()
+    assert caplog.messages == []
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node"}.items():
+        monkeypatch.setenv(name, value)
+    parameters.settle_shares()
+    parameters.settle_shares()
+    (line,) = caplog.messages
+    assert "call watch() after init_process_group()" in line
+    assert parameters.layout("unknown", []).parts == []

@@ -174,6 +174,13 @@ def test_summands_are_each_rank_s_own_where_tensors_are_parallel(two: Ranks) -> 
     assert second["parts"]["down.bias"] == ["replicated", 0, False]
 
 
+def test_a_rank_that_is_recorded_alone_reports_what_another_one_would_have(two: Ranks, alone: Told) -> None:
+    _, second = of(two, "ddp, rank 1 watched")
+    assert second["parts"] == of(two, "ddp")[0]["parts"]
+    assert second["samples"] == {step: rows for step, rows in alone["samples"].items() if step != "0"}
+    assert second["skips"] == alone["skips"]
+
+
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
 def test_a_training_of_which_one_rank_is_watched_goes_on_to_the_same_bits(kind: str, ranks: Ranks) -> None:
     for watched in (kind, f"{kind}, rank 1 watched"):
