@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -43,3 +45,28 @@ def test_without_what_it_needs_it_is_not_started(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.raises(CompileError, match="not installed"):
         printed_by("nowhere.py", needs="numba")
+
+
+PARENT = """
+import subprocess, sys
+child = "import threading, scalescope.numerics.elsewhere as e; e.step_back(); print(1); threading.Event().wait()"
+process = subprocess.Popen([sys.executable, "-uc", child], stdout=subprocess.PIPE)
+process.stdout.readline()
+print(process.pid)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux to look")
+def test_a_program_ends_with_the_training_that_asked_for_it() -> None:
+    parent = subprocess.run([sys.executable, "-W", "ignore", "-c", PARENT], capture_output=True, text=True, check=True)
+    child, deadline = int(parent.stdout), time.monotonic() + 60
+    while Path(f"/proc/{child}/stat").exists() and not _is_gone(child):
+        assert time.monotonic() < deadline
+
+
+def _is_gone(process: int) -> bool:
+    """Dead, or a zombie whose new parent has not looked."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True

@@ -7,7 +7,6 @@ same types, so the training's first launch finds it.
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from typing import Any
 
@@ -16,6 +15,7 @@ from triton.backends.nvidia.driver import CudaUtils
 from triton.runtime import driver
 
 from scalescope.numerics import kernels
+from scalescope.numerics.elsewhere import step_back
 from scalescope.numerics.launches import compile_both
 
 
@@ -37,9 +37,6 @@ class Device:
 
 def main(capability: int) -> None:
     """For a ``capability`` such as 90."""
-    # The training goes first.
-    if hasattr(os, "nice"):
-        os.nice(19)
     device: Any = Device(capability)
     driver.set_active(device)
     compile_both(kernels)
@@ -55,5 +52,6 @@ def build_launcher() -> None:
 
 
 if __name__ == "__main__":
+    step_back()
     main(int(sys.argv[1]))
     build_launcher()

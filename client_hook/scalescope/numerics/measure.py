@@ -111,8 +111,8 @@ def refused() -> int:
 
 
 def _on(device: torch.device) -> DeviceMeasuring:
-    if device.index is None:
-        device = torch.device(device.type, torch.cuda.current_device())
+    if str(device) == "cuda":
+        device = torch.device("cuda", torch.cuda.current_device())
     found = _DEVICES.get(device)
     if found is None:
         found = _DEVICES[device] = DeviceMeasuring(device)

@@ -1,7 +1,7 @@
 """The accelerated way to measure on the CPU, as numba compiles it. A program: it prints LLVM's text of it and ends.
 
 No training runs this. Compiling takes seconds in which Python's lock is held, so a process of its own does it, and
-:mod:`~scalescope.numerics.machine_code` loads what it prints. Hence nothing but numba and numpy is imported here.
+:mod:`~scalescope.numerics.machine_code` loads what it prints. Hence torch is not imported here.
 
 A block of values at a time stays in the core's first cache, so that the passes after the first cost no memory: one
 takes the exponent fields and the largest magnitude, one the squares, in float64, both in vector registers; one counts
@@ -10,13 +10,14 @@ the fields. Four tables take turns, because a counter that was just written is s
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numba import njit, types
+
+from scalescope.numerics.elsewhere import step_back
 
 BLOCK = 4096
 TABLES = 4
@@ -225,9 +226,7 @@ def measure(
 
 
 def main() -> None:
-    # The training goes first.
-    if hasattr(os, "nice"):
-        os.nice(19)
+    step_back()
     compiled: Any = njit(_SIGNATURE, **_BARE)(measure)
     sys.stdout.write(next(iter(compiled.inspect_llvm().values())))
 
