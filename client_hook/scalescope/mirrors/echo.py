@@ -17,7 +17,6 @@ from operator import methodcaller
 from scalescope.collector import Source
 from scalescope.mirrors.findings import News, ask
 from scalescope.mirrors.mirror import Mirror
-from scalescope.mirrors.pace import chosen
 from scalescope.mirrors.series import SeriesReader
 from scalescope.settings import Settings
 from scalescope.wire import Layout, Record, Sample, Steps
@@ -100,7 +99,7 @@ class Echo:
         with self._lock:
             records, self._bytes = list(self._waiting), 0
             self._waiting.clear()
-        points = chosen(self._reader.read(records), POINTS_PER_TICK)
+        points = self._reader.read(records, most=POINTS_PER_TICK)
         if points:
             for mirror in self._mirrors:
                 mirror.call(methodcaller("scalars", points))

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from scalescope.mirrors.mirror import Point
-from scalescope.mirrors.series import SAMPLE_SERIES
 
 
-def chosen(points: Sequence[Point], most: int) -> list[Point]:
-    """At most ``most`` of ``points``, in order.
+def chosen(points: Sequence[Point], measured: Collection[int], most: int) -> list[Point]:
+    """At most ``most`` of ``points``, in order. ``measured``: the steps whose gradients were.
 
-    First those at which something happened (a skip, another scale than before), then those whose gradients were
-    measured, then the others; of too many alike, some that are spread over all of them, the last one included.
+    First those at which something happened (a skip, another scale than before), then those that were measured,
+    then the others; of too many alike, some that are spread over all of them, the last one included.
     """
     if len(points) <= most:
         return list(points)
-    happened = _happened(points)
-    sampled = {point.step for point in points if any(name in point.values for name in SAMPLE_SERIES)}
+    happened, sampled = _happened(points), set(measured)
+    others = {point.step for point in points} - sampled - happened
     kept: list[Point] = []
-    for kind in (happened, sampled - happened, {point.step for point in points} - sampled - happened):
+    for kind in (happened, sampled - happened, others):
         kept += _spread([point for point in points if point.step in kind], most - len(kept))
     return sorted(kept, key=lambda point: point.step)
 

@@ -8,15 +8,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from scalescope.mirrors.mirror import Point
+from scalescope.mirrors.pace import chosen
+from scalescope.numerics.exponents import Histograms
 from scalescope.numerics.formats import FloatFormat, known_format
 from scalescope.numerics.measures import Part, evaluate
 from scalescope.packing import unpack
 from scalescope.rows import column_arrays, indexes, times
 from scalescope.wire import Layout, Record, Sample, Steps
 
-# Of every update; and of those whose gradients were measured.
+# Of every update.
 STEP_SERIES = ("scale", "skipped", "growth_tracker", "hook_ms")
-SAMPLE_SERIES = ("grad_norm", "zero_share", "subnormal_share", "flush_share")
 # A sum over the run, which no thinning loses anything of.
 SKIPPED_TOTAL = "skipped_total"
 
@@ -28,19 +29,28 @@ class SeriesReader:
         self._formats: list[FloatFormat | None] = []
         self._skipped = 0.0
 
-    def read(self, records: Sequence[Record]) -> list[Point]:
-        """The points of ``records``, one for each update, by step."""
+    def read(self, records: Sequence[Record], *, most: int) -> list[Point]:
+        """The points of ``records``, one for each update, by step: of more than ``most``, those of :func:`chosen`.
+
+        Samples are unpacked of these alone, which takes about a millisecond for each.
+        """
         at: dict[int, float] = {}
         values: defaultdict[int, dict[str, float]] = defaultdict(dict)
+        samples: dict[int, Sample] = {}
         for record in records:
             if isinstance(record, Layout):
                 self._formats = [known_format(parameter.compute_format) for parameter in record.parameters]
             elif isinstance(record, Sample) and record.kind == "grad":
                 at.setdefault(record.step, record.at)
-                values[record.step].update(self._of_sample(record))
+                samples[record.step] = record
             elif isinstance(record, Steps):
                 self._read_steps(record, at, values)
-        return [Point(step, at[step], found) for step, found in sorted(values.items()) if found]
+        points = [Point(step, at[step], values[step]) for step in sorted(at)]
+        kept = chosen(points, samples, most)
+        for point in kept:
+            if point.step in samples:
+                values[point.step].update(self._of_sample(samples[point.step]))
+        return [point for point in kept if point.values]
 
     def _read_steps(self, steps: Steps, at: dict[int, float], values: defaultdict[int, dict[str, float]]) -> None:
         at.update(zip(range(steps.first, steps.first + steps.count), times(steps).tolist(), strict=True))
@@ -62,19 +72,18 @@ class SeriesReader:
             "grad_norm": float(evaluate("norm", whole, [None])[0]),
             "zero_share": float(evaluate("zero_share", whole, [None])[0]),
             "flush_share": float(evaluate("flush_share", whole, [None])[0]),
-            "subnormal_share": self._subnormal_share(sample, table.numel.astype(np.float64)),
+            "subnormal_share": self._subnormal_share(sample, table),
         }
         # Not a number: a share of nothing. A norm is inf or NaN where a gradient is.
         broken = bool(table.nonfinite.any())
         found["grad_norm"] = np.inf if broken else found["grad_norm"]
         return {name: value for name, value in found.items() if not np.isnan(value)}
 
-    def _subnormal_share(self, sample: Sample, numel: np.ndarray) -> float:
+    def _subnormal_share(self, sample: Sample, table: Histograms) -> float:
         """Over the elements whose compute format is known; NaN where it is of none."""
-        table = unpack(sample.table)
         formats = [self._format(index) for index in indexes(sample).tolist()]
         part = Part(table, sample.scale, np.ones(table.rows, np.int64), periodic=True)
-        shares = evaluate("subnormal_share", [part], formats)
+        shares, numel = evaluate("subnormal_share", [part], formats), table.numel.astype(np.float64)
         known = ~np.isnan(shares)
         whole = float(numel[known].sum())
         return float((shares[known] * numel[known]).sum()) / whole if whole else float("nan")
