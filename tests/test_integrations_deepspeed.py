@@ -98,6 +98,16 @@ def test_a_partition_that_does_not_match_its_parameters_names_nobody() -> None:
     assert "cannot be told apart" in str(skip["reason"])
 
 
+def test_of_gradients_that_are_not_at_hand_nothing_is_measured_and_a_skip_says_why() -> None:
+    optimizer = Zero(half(), DynamicLossScaler(1024.0))
+    optimizer.params_in_partition = [[]]
+    with watched(optimizer, every=1) as seen:
+        train(optimizer, 2, overflows=[1])
+        records = seen.end()
+    assert samples(records) == {}
+    assert "cannot be told apart" in str(events(records, "skip")[1]["reason"])
+
+
 def test_of_a_partition_the_ends_may_be_in_part() -> None:
     model = half()
     weight, bias, following = list(model.parameters())[:3]

@@ -91,7 +91,8 @@ def lacking(optimizer: Theirs) -> list[str]:
     """What is not recorded, with the attribute that is missed."""
     missed = [] if callable(getattr(optimizer, "step", None)) else ["any update (it has no step)"]
     missed += _lacking_of_scale(optimizer)
-    if not hasattr(optimizer, "_global_grad_norm"):
+    # The one of bf16 makes it in its first step.
+    if not hasattr(optimizer, "_global_grad_norm") and not hasattr(optimizer, "fp32_groups_gradients"):
         missed.append("the norm of all gradients (no _global_grad_norm)")
     if getattr(optimizer, "cpu_offload", False) or getattr(optimizer, "offload_optimizer", False):
         missed.append("gradients, as they are offloaded")

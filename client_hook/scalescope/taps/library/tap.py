@@ -55,7 +55,7 @@ class LibraryTap:
 
     def gradients(self, source: Source) -> None:
         """Gradients are complete, still scaled and not yet clipped: measured if it is their turn."""
-        if self.loop.sampling.due(self._number):
+        if self.loop.sampling.due(self._number) and _has_any(source):
             self.loop.hear_backward()
             self._optimizer.source = source
             self.loop.sampling.take(self._number)
@@ -71,7 +71,7 @@ class LibraryTap:
         value = _value(scale)
         factor = None if value is None else at_hand(value)
         self._optimizer.source = source
-        if factor is None or not any(True for _ in source()):
+        if factor is None or not _has_any(source):
             self.loop.sampling.cannot_see(blind)
         else:
             self.loop.hear_backward()
@@ -95,6 +95,10 @@ class LibraryTap:
         )
         # Nothing of an update's gradients is held beyond it.
         self._optimizer.source = nothing
+
+
+def _has_any(source: Source) -> bool:
+    return any(True for _ in source())
 
 
 def _value(thing: object) -> Value | None:
