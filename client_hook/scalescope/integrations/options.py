@@ -13,6 +13,7 @@ from torch import nn
 from scalescope.greeting import labels_of
 from scalescope.scope import Scope
 from scalescope.settings import read_settings
+from scalescope.taps.training import histogram_kinds
 from scalescope.watching import watch
 
 
@@ -52,6 +53,8 @@ class Known:
 def check(options: Options) -> None:
     """Raise now what watching with ``options`` would raise when a training begins.
 
+    But for a mirror, since a framework may open the run that is meant only then.
+
     Raises:
         TypeError: for a name that is none of them.
         SettingError: for a value that cannot be used.
@@ -62,6 +65,7 @@ def check(options: Options) -> None:
     given = {name: options.get(name) for name in ("url", "token", "run", "every")}
     read_settings({}, **given)  # type: ignore[arg-type]  # of any type: that is what is checked
     labels_of(options.get("project", "default"), options.get("name"), options.get("tags", ()), options.get("config"))
+    histogram_kinds(options.get("histograms", ()), modules=bool(options.get("modules", True)))
 
 
 def watch_known(known: Known, options: Options) -> Scope:

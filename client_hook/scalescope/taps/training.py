@@ -71,7 +71,7 @@ def training_of(
         raise SettingError("scaler", expected="a torch.amp.GradScaler or None", got=_kinds(scaler))
     enabled = scaler if scaler is not None and scaler.is_enabled() else None
     return Training(
-        models, optimizers, enabled, scheduler, bool(modules), _histograms(histograms, modules=bool(modules))
+        models, optimizers, enabled, scheduler, bool(modules), histogram_kinds(histograms, modules=bool(modules))
     )
 
 
@@ -175,7 +175,8 @@ class TrainingTap:
         self._loop.finish()
 
 
-def _histograms(given: Collection[object], *, modules: bool) -> frozenset[str]:
+def histogram_kinds(given: Collection[object], *, modules: bool) -> frozenset[str]:
+    """Of what histograms are asked for. Raises :class:`SettingError` for anything that they are not made of."""
     kinds = KINDS if modules else KINDS[:1]
     if isinstance(given, str) or not all(kind in kinds for kind in given):
         told = "a list of some of" if modules else "without modules at most"
