@@ -80,8 +80,15 @@ def test_the_interval_doubles_at_most_once_a_sample_so_that_a_short_training_is_
     assert course.run(1_000) == [0, 10, 20, 30, 50, 90, 170, 330, 650]
 
 
-def test_where_ordinary_updates_take_the_whole_budget_samples_are_as_rare_as_they_get() -> None:
+def test_where_ordinary_updates_take_the_whole_budget_samples_take_a_tenth_more() -> None:
     course = Course(Budget(10), ordinary_ns=2 * MS)
+    course.run(10_000)
+    assert course.budget.interval == 40
+    assert course.share(64 * course.budget.interval) <= 0.02 + SHARE / 10
+
+
+def test_an_interval_has_a_bound_whatever_a_sample_takes() -> None:
+    course = Course(Budget(10), sampled_ns=100_000 * MS)
     course.run(10_000)
     assert course.budget.interval == 10 * MOST
 

@@ -9,26 +9,21 @@ where ``step`` is what an update of the training takes without the hook, ``ordin
 update that is not sampled, and ``extra`` what the samples of the cycle took above that; all of this cycle alone, so
 that a machine that is slow for a while is slow in all three. The median over some cycles decides: a collection of
 garbage, an evaluation or a suspended laptop is one of them, and what the first sample took, when everything is
-still cold, is in none.
+still cold, is in none. Where ordinary updates alone take the whole budget, of a tiny training or on a machine that many
+share, rarer samples would not mend it: a tenth of the budget is theirs whatever the others take.
 
 Intervals are ``every`` times a power of two, a sample moves them by one octave at most, and down only where it
 leaves room: so they do not flutter, nor does a short training lose sight of itself at once.
 
-An ordinary update costs nothing here. To be wired in four places:
+An ordinary update costs nothing here: told are only those that were measured, and sums of all of them.
 
-- where an interval is asked for, :attr:`Budget.interval`; the next turn is reckoned after :meth:`Budget.sampled`;
-- as an update closes in which a turn was taken, :meth:`Budget.sampled`;
-- as one closes that was measured for another reason (a skip, trouble), :meth:`Budget.looked`;
-- ``fixed`` where the user gave ``every``, and where parameters are sharded over ranks.
-
-Over shards the interval is fixed because the samples of one step are added up, and no rank can know what the clocks
-of the others say. Nested intervals would not help: the steps that only some ranks sample would add up to a part
-that looks like the whole. Where one rank alone reports (replicas do not measure), it may adapt.
+The interval is fixed where the user gave ``every``, and over shards: there the samples of one step are added up, and no
+rank can know what the clocks of the others say. Nested intervals would not help: the steps that only some ranks sample
+would add up to a part that looks like the whole. Where one rank alone reports (replicas do not measure), it may adapt.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from statistics import median_low
 
@@ -42,6 +37,8 @@ _CYCLES = 5
 _FEWEST = 3
 # Down only if the shorter interval would do with a quarter to spare.
 _ROOM = 0.75
+# The part of the budget that samples have in any case.
+_LEAST = 0.1
 
 
 class Budget:
@@ -91,8 +88,8 @@ class Budget:
         others = updates - self._samples - self._looks
         ordinary = (spent_ns - self._sampled_ns - self._looked_ns) / others if others > 0 else 0.0
         extra = self._sampled_ns - self._samples * ordinary
-        left = self._share * own / updates - ordinary
-        return extra / left if left > 0 else math.inf
+        allowed = self._share * own / updates
+        return extra / max(allowed - ordinary, _LEAST * allowed, 1.0)
 
     def _decide(self) -> None:
         if len(self._needed) < _FEWEST:
