@@ -1,4 +1,4 @@
-"""The kernel that numba compiles in another process, loaded into this one.
+"""The kernels that numba compiles in another process, loaded into this one.
 
 Compiling here, in a thread beside the training, cost a training of small steps 7 s on a busy machine, since it holds
 Python's lock; importing numba alone 0.5 s. The other process costs it nothing, and loading what it prints about 0.05 s.
@@ -8,7 +8,8 @@ LLVM's text travels and not machine code, so that what is loaded is made for the
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,36 +18,48 @@ import torch
 from scalescope.numerics.elsewhere import CompileError, printed_by
 from scalescope.numerics.fields import FIELDS
 from scalescope.numerics.measure_cpu import Raw
+from scalescope.numerics.paths import Faster
 
 # In the order of measure_numba's kinds.
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
+_TYPES: dict[str, Any] = {"i": ctypes.c_int64, "f": ctypes.c_float, "p": ctypes.c_void_p}
 # As measure_numba has them.
 _BLOCK, _TABLES = 4096, 4
 
 
 class Kernel:
-    """Measures any number of tensors in one call, during which Python's lock is free."""
+    """One function of LLVM's text, loaded. While it runs Python's lock is free."""
 
-    def __init__(self, text: str) -> None:
-        """Load LLVM's text of one function.
+    def __init__(self, text: str, arguments: str) -> None:
+        """Load it.
+
+        Args:
+            arguments: a letter for each: ``i`` int64, ``f`` fp32, ``p`` an address.
 
         Raises:
-            CompileError: if it is not text of LLVM, or needs more than itself.
+            CompileError: if ``text`` is not LLVM's text of one function, or needs more than itself.
             ImportError: if llvmlite is not installed.
         """
         self._engine, address = _loaded(text)
+        types = [_TYPES[letter] for letter in arguments]
         # numba's convention: a status, where to put the result, where to put an exception; then the arguments.
-        words = [ctypes.c_void_p] * 4
-        kind = ctypes.CFUNCTYPE(
-            ctypes.c_int32,
-            ctypes.c_void_p,
-            ctypes.c_void_p,
-            ctypes.c_int64,
-            *words,
-            ctypes.c_float,
-            *[ctypes.c_void_p] * 7,
-        )
-        self._function = kind(address)
+        self._function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *types)(address)
+
+    def __call__(self, *arguments: object) -> int:
+        """What it returns; CompileError if it does not end well."""
+        told = ctypes.c_int64(-1)
+        status = self._function(ctypes.addressof(told), None, *arguments)
+        if status:
+            raise CompileError(f"expected status 0, got {status}")
+        return told.value
+
+
+class Kernels:
+    """All kernels for the CPU. Each does any number of tensors in one call."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._measure = Kernel(texts["measure"], "ippppfppppppp")
+        self._tally = Kernel(texts["tally"], "ipppppp")
 
     def measure(self, values: Sequence[torch.Tensor], factor: float) -> Raw:
         """Every statistic of ``values`` times ``factor``: flat contiguous CPU tensors of KINDS, one row each."""
@@ -57,12 +70,10 @@ class Kernel:
         kinds = np.array([KINDS.index(found.dtype) for found in values], np.int64)
         # Its own at each call: several threads may measure.
         block, fields = np.empty(_BLOCK, np.uint32), np.empty(_BLOCK, np.uint8)
-        tables, told = np.zeros(_TABLES * FIELDS, np.uint32), np.zeros(1, np.int64)
+        tables = np.zeros(_TABLES * FIELDS, np.uint32)
         places = (block, fields, tables, raw.fields, raw.inf, raw.amax, raw.squares)
         first = addresses.ctypes.data
-        status = self._function(
-            told.ctypes.data,
-            None,
+        self._measure(
             rows,
             first,
             first,
@@ -71,18 +82,40 @@ class Kernel:
             factor,
             *(place.ctypes.data for place in places),
         )
-        if status or told[0] != rows:
-            raise CompileError(f"expected status 0 and {rows} rows, got status {status} and {told[0]} rows")
         return raw
 
+    def tally(
+        self,
+        lengths: Sequence[int],
+        before: torch.Tensor,
+        change: torch.Tensor,
+        has_gradient: torch.Tensor,
+        intended: torch.Tensor,
+    ) -> torch.Tensor:
+        """float64 [7, rows]: as :func:`scalescope.numerics.changes.tallied` has it, with squares for the norms.
 
-def compile_elsewhere() -> Kernel:
-    """Let another process compile the kernel, and load it. Waits for it.
+        Args:
+            lengths: [rows], of the rows that lie end to end in the rest.
+            before, change, has_gradient, intended: [elements], contiguous CPU tensors, bool and else float64.
+        """
+        out = np.zeros((7, len(lengths)), np.float64)
+        ends = np.array(lengths, np.int64)
+        tensors = (before, change, has_gradient, intended)
+        self._tally(len(lengths), ends.ctypes.data, *(tensor.data_ptr() for tensor in tensors), out.ctypes.data)
+        return torch.from_numpy(out)
+
+
+def compile_elsewhere() -> Kernels:
+    """Let another process compile the kernels, and load them. Waits for it.
 
     Raises:
-        CompileError, ImportError, OSError, subprocess.SubprocessError: if that cannot be.
+        CompileError, ImportError, OSError, subprocess.SubprocessError, ValueError: if that cannot be.
     """
-    return Kernel(printed_by("measure_numba.py", needs="numba"))
+    return Kernels(json.loads(printed_by("compile_numba.py", needs="numba")))
+
+
+# The kernels of this process.
+NUMBA: Faster[Kernels] = Faster("numba", compile_elsewhere)
 
 
 def _loaded(text: str) -> tuple[Any, int]:

@@ -1,7 +1,4 @@
-"""The accelerated way to measure on the CPU, as numba compiles it. A program: it prints LLVM's text of it and ends.
-
-No training runs this. Compiling takes seconds in which Python's lock is held, so a process of its own does it, and
-:mod:`~scalescope.numerics.machine_code` loads what it prints. Hence torch is not imported here.
+"""The fast way to measure on the CPU: the kernel as numba compiles it.
 
 A block of values at a time stays in the core's first cache, so that the passes after the first cost no memory: one
 takes the exponent fields and the largest magnitude, one the squares, in float64, both in vector registers; one counts
@@ -10,14 +7,11 @@ the fields. Four tables take turns, because a counter that was just written is s
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numba import njit, types
-
-from scalescope.numerics.elsewhere import step_back
 
 BLOCK = 4096
 TABLES = 4
@@ -29,7 +23,7 @@ _SIGNLESS, _INFINITE = _U32(0x7FFFFFFF), _U32(0x7F800000)
 _SMALLEST_NORMAL = _U32(0x00800000)
 
 _Pointer = types.CPointer
-_SIGNATURE = types.int64(
+SIGNATURE = types.int64(
     types.int64,  # rows
     _Pointer(_Pointer(types.uint32)),  # the values of each row, by its kind read as this or as the next
     _Pointer(_Pointer(types.uint16)),
@@ -58,8 +52,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False}
-# What would let Python call it needs numba where it runs.
-_BARE: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 def _compiled(function: F) -> F:
@@ -223,13 +215,3 @@ def measure(
         amax[row] = np.float64(_value_of(found[2]))
         squares[row] = found[3]
     return rows
-
-
-def main() -> None:
-    step_back()
-    compiled: Any = njit(_SIGNATURE, **_BARE)(measure)
-    sys.stdout.write(next(iter(compiled.inspect_llvm().values())))
-
-
-if __name__ == "__main__":
-    main()

@@ -12,15 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scalescope.numerics.absorbed import absorbed
+from scalescope.numerics.changes import OF_GRADIENT, OF_INTENDED, tallied
 from scalescope.numerics.transfer import Transfer, to_host
 from scalescope.taps.weights.rows import Batch, Row
 
 _SQUARES = ("update_squares", "weight_squares")
-_OF_GRADIENT = ("with_gradient", "unchanged")
-_OF_INTENDED = ("intended", "absorbed_fp16", "absorbed_bf16")
-# Elements counted at once: on the CPU the scratch stays in the cache, elsewhere it is calls that cost.
-_CHUNK_CPU, _CHUNK = 1 << 16, 1 << 20
 
 
 class GradientAt(Enum):
@@ -49,8 +45,8 @@ class Counted(NamedTuple):
         """float64 [rows] by column; NaN: not known. Only when the transfer is ready."""
         table = self.counts.values.cpu().numpy()
         looked = np.asarray(self.looked, np.float64)
-        found = dict(zip(_SQUARES + _OF_GRADIENT + _OF_INTENDED, table, strict=True))
-        for names, known in ((_OF_GRADIENT, self.gradient_known), (_OF_INTENDED, self.intended_known)):
+        found = dict(zip(_SQUARES + OF_GRADIENT + OF_INTENDED, table, strict=True))
+        for names, known in ((OF_GRADIENT, self.gradient_known), (OF_INTENDED, self.intended_known)):
             for name in names:
                 found[name] = np.where(known, found[name], math.nan)
         for name in _SQUARES:
@@ -79,7 +75,7 @@ class Copied:
         before = self._weights.double()
         change = _joined(self._rows).double().sub_(before)
         gradient = _filled(gradients, self._rows)
-        table = _tallied(before, change, gradient, self._intended(before, change, gradient), lengths)
+        table = tallied(before, change, gradient, self._intended(before, change, gradient), lengths)
         known = [found is not None for found in gradients]
         return Counted(
             indexes=[row.index for row in self._rows],
@@ -114,42 +110,6 @@ class Copied:
             unscaled = wide if self._scale is None else wide / self._scale
             intended[start:end] = intention.of(before[start:end], unscaled)
         return intended
-
-
-def _tallied(
-    before: torch.Tensor, change: torch.Tensor, gradient: torch.Tensor, intended: torch.Tensor, lengths: list[int]
-) -> torch.Tensor:
-    """float64 [columns, rows]: the two norms, then the counts."""
-    columns = len(_OF_GRADIENT) + len(_OF_INTENDED)
-    # Dtype and device are named: the training may have made others the default.
-    flags = torch.empty(columns, len(before), dtype=torch.float32, device=before.device)
-    chunk = _CHUNK_CPU if before.is_cpu else _CHUNK
-    inputs = (before, change, gradient, intended, flags.T)
-    for weights, moved, slope, aim, found in zip(*(tensor.split(chunk) for tensor in inputs), strict=True):
-        _flag(weights, moved, slope, aim, found.T)
-    norms = [torch.stack(torch._foreach_norm(values.split(lengths))) for values in (change, before)]
-    return torch.cat([torch.stack(norms), _summed(flags, lengths).double()])
-
-
-def _summed(flags: torch.Tensor, lengths: list[int]) -> torch.Tensor:
-    """Float32 [columns, rows]: how many ones each row has. Exact to 2**24."""
-    if flags.is_cpu:
-        starts = np.cumsum([0, *lengths[:-1]])
-        return torch.from_numpy(np.add.reduceat(flags.numpy(), starts, axis=1))
-    return torch.stack([torch.stack(torch._foreach_norm(column.split(lengths), 1)) for column in flags])
-
-
-def _flag(
-    weights: torch.Tensor, moved: torch.Tensor, gradient: torch.Tensor, aim: torch.Tensor, found: torch.Tensor
-) -> None:
-    with_gradient = gradient != 0
-    found[0] = with_gradient
-    found[1] = with_gradient & (moved == 0)
-    # Neither zero nor NaN nor infinite: the last two have no difference to themselves.
-    meant = (aim != 0) & (aim - aim == 0)
-    found[2] = meant
-    found[3] = meant & absorbed(weights, aim, torch.float16)
-    found[4] = meant & absorbed(weights, aim, torch.bfloat16)
 
 
 def _joined(rows: Sequence[Row]) -> torch.Tensor:
