@@ -43,6 +43,7 @@ class Move:
 
 
 PLAIN = Move()
+ORDINARY = {"micro_batches": 1, "zero_grad": True, "unscale": "implicit"}
 
 
 @dataclass
@@ -242,3 +243,13 @@ def test_whatever_comes_in_between_is_told_as_if_every_update_were_heard_in_full
         patch.setattr(routine, "_REHEARSALS", 1)
         noted = recorded(course, optimizers)
         assert noted == in_full(course, patch, optimizers)
+
+
+def test_what_changed_a_gradient_between_two_losses_is_told_though_no_hook_saw_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Left without a step, and set to zero in place before the next loss is scaled.
+    moves = [PLAIN] * 6 + [Move(steps=False), Move(zero="place"), PLAIN]
+    told = in_full(moves, monkeypatch)
+    assert recorded(moves, 1) == told
+    assert told[1] == {step: {**ORDINARY, "micro_batches": None if step == 6 else 1} for step in range(8)}

@@ -91,20 +91,16 @@ class Routine:
         """A loss was scaled."""
         if not self.noting:
             return False
-        loop, scale = self._loop, self._scale
+        loop = self._loop
         if loop.edge.silent:
             return self.alone
-        if self._losses:
-            if len(self._moments) >= _MOST or not self._find():
-                return self.leave()
-        elif scale.tensor is not getattr(scaler, "_scale", None):
+        regular = self._find() and len(self._moments) < _MOST if self._losses else self._start()
+        if not regular or (loop.windows.parallel and not loop.windows.syncs()):
             return self.leave()
-        if scale.tensor is None or scale.tensor._version != scale.version:  # noqa: SLF001 - as in Reader
+        if not self._scale.is_current(scaler):
             return self.leave(odd=False)
-        if loop.windows.parallel and not loop.windows.syncs():
-            return self.leave()
         self._losses += 1
-        self._moments.append((loop.windows.scaled, (scale.value,)))
+        self._moments.append((loop.windows.scaled, (self._scale.value,)))
         return self.alone
 
     def unscaling(self, optimizer: torch.optim.Optimizer) -> bool:
@@ -171,8 +167,11 @@ class Routine:
         for key, track in self.tracks.items():
             if not (track.asked and stepped.get(key) and track.is_through()):
                 return self.leave()
-        if was_set or not self.alone or not self._scale.reread(scaler):
-            return self.leave(odd=False) if was_set or self.alone else False
+        if not self.alone and not was_set:
+            # A rehearsal: the rest is heard in full.
+            return False
+        if was_set or not self._scale.reread(scaler):
+            return self.leave(odd=False)
         stepped.clear()
         tracker = self._tracker.value
         self._tracker.reread(scaler)
@@ -221,7 +220,9 @@ class Routine:
         ends = self._loop.ends()
         if ends is None or len(ends) > _MOST_OPTIMIZERS:
             return
-        self.tracks = {id(self._loop.optimizers[number]): Track(number, each) for number, each in ends.items()}
+        anew = {key: track.anew for key, track in self.tracks.items()} if self._rehearsed else {}
+        tracks = [Track(number, each, anew.get(self._key(number))) for number, each in ends.items()]
+        self.tracks = {self._key(track.number): track for track in tracks}
         self._among_ranks = is_among_ranks()
         self._calls = self._loop.windows.calls
         self.noting = True
@@ -229,6 +230,9 @@ class Routine:
         if self._rehearsed >= _REHEARSALS:
             self._loop.rest(self.began)
             self.alone = True
+
+    def _key(self, number: int) -> int:
+        return id(self._loop.optimizers[number])
 
     def _note(self, closed: int) -> None:
         """An update begins, after the one ``closed``."""
@@ -240,6 +244,13 @@ class Routine:
             self._clips = []
         self._raises, self._losses = False, 0
         self._closed = (closed, count)
+
+    def _start(self) -> bool:
+        """The first loss of an update was scaled: what is gone by now begins at zero, though it be where it was."""
+        for track in self.tracks.values():
+            if track.parameter.grad is None:
+                track.at = None
+        return True
 
     def _find(self) -> bool:
         """Note the passes since the last look; whether each optimizer had one at most, that did what one does."""

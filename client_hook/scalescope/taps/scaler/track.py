@@ -25,37 +25,41 @@ class Track:
 
     Attributes:
         left: the first parameter's gradient as the last update left it.
+        at: the same, as it is to be found by the next pass; None where there is none.
+        anew: the version of a gradient that is of one pass alone; None before one was seen.
         found: what the scaler found, a tensor of one element; None before it looked.
         asked, explicit: whether the scaler was asked for the step, and whether it had unscaled before that.
     """
 
     __slots__ = (
-        "_at",
         "_first",
         "_last",
-        "_parameter",
         "_to_come",
+        "anew",
         "asked",
+        "at",
         "explicit",
         "found",
         "fresh",
         "left",
         "number",
+        "parameter",
         "passes",
     )
 
-    def __init__(self, number: int, ends: Ends) -> None:
+    def __init__(self, number: int, ends: Ends, anew: int | None) -> None:
         self.number = number
-        self._parameter, self._first, self._last = ends.parameter, ends.first.left, ends.last.left
+        self.anew = anew
+        self.parameter, self._first, self._last = ends.parameter, ends.first.left, ends.last.left
         # The counters of both ends, which count down, at the last look.
         self._to_come = self._first()
         self.begin()
 
     def begin(self) -> int:
         """An update begins. The answer is to be compared with :meth:`counted`."""
-        gradient = self._parameter.grad
+        gradient = self.parameter.grad
         # The counter that autograd itself goes by when it checks what it saved.
-        self.left = self._at = None if gradient is None else (id(gradient), gradient._version)  # noqa: SLF001
+        self.left = self.at = None if gradient is None else (id(gradient), gradient._version)  # noqa: SLF001
         self.passes = 0
         self.fresh = self.asked = self.explicit = False
         self.found: torch.Tensor | None = None
@@ -78,19 +82,27 @@ class Track:
         if first == last == self._to_come:
             return True, None
         added, self._to_come = self._to_come - first, first
-        gradient, before = self._parameter.grad, self._at
+        gradient, before = self.parameter.grad, self.at
         if gradient is None:
             return False, (None, False, added)
-        identity, version = self._at = id(gradient), gradient._version  # noqa: SLF001 - as above
+        identity, version = self.at = id(gradient), gradient._version  # noqa: SLF001 - as above
         graph = gradient.requires_grad
         # One that is sharded is no tensor of its own.
         regular = first == last and added == 1 and not graph and type(gradient) is torch.Tensor and self.found is None
         fresh = before is None or identity != before[0] or version <= before[1]
+        if fresh:
+            if self.anew is None:
+                self.anew = version
+            follows = version == self.anew
+            if version > self.anew:
+                # Changed after the pass, which the next one would have told: it left this.
+                self.at = identity, self.anew
+        else:
+            follows = before is None or version == before[1] + 1
         if fresh or not self.passes:
             self.fresh, self.passes = fresh, 0
         self.passes += 1
-        follows = before is None or fresh or version == before[1] + 1
-        return regular and follows, (self._at, graph, added)
+        return regular and follows, (self.at, graph, added)
 
     def window(self, scale: Value | None, found: Sequence[Value]) -> Window:
         """Its window as those would tell it who hear all of it."""
