@@ -183,7 +183,9 @@ def _lacking(optimizer: Theirs) -> list[str]:
 
 
 def _name(optimizer: Theirs) -> str:
-    return type(optimizer).__name__
+    """Its class; that of what it chains, where they are all of one."""
+    kinds = {type(leaf).__name__ for leaf in leaves(optimizer)}
+    return kinds.pop() if len(kinds) == 1 else type(optimizer).__name__
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
