@@ -58,7 +58,7 @@ class GuardedCount:
         self.faster = Faster("triton", lambda: build(device))
         self._device = device
         self._pool = pool or Pool(device, most_bytes=_MOST_BYTES)
-        self._places: list[tuple[int, int, torch.dtype, bool]] = []
+        self._places: list[tuple[int, int, torch.dtype]] = []
         self._table: Table | None = None
         self._words: torch.Tensor | None = None
 
@@ -70,7 +70,7 @@ class GuardedCount:
     def prepare(self, gradients: Sequence[torch.Tensor]) -> bool:
         """Say which gradients are meant, before every count: memory that was given back must not be read.
 
-        Takes 0.15 us for each while they lie where they lay at the last call; else their table is made anew.
+        Takes 0.2 us for each while they lie where they lay at the last call; else their table is made anew.
 
         Returns:
             Whether they can be counted: dense, of fp32, bf16, fp16 or float64, and the kernel is there. Where it is
@@ -79,7 +79,7 @@ class GuardedCount:
         self.faster.ask()
         if self.faster.reason:
             return False
-        places = [(found.data_ptr(), found.numel(), found.dtype, found.is_contiguous()) for found in gradients]
+        places = [(found.data_ptr(), found.numel(), found.dtype) for found in gradients]
         if places != self._places:
             self._places, self._table = places, None
             if all(map(_is_dense, gradients)):

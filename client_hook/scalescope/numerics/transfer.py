@@ -35,6 +35,7 @@ def to_host(tensor: torch.Tensor) -> Transfer:
     source = tensor.detach()
     if source.device.type != "cuda":
         return Transfer(source.clone(), None, on_host=source.is_cpu)
+    # torch keeps pinned memory that was dropped, so after the first few calls none is allocated anew, which could wait.
     # The device is named: the training may have made another one the default.
     host = torch.empty(source.shape, dtype=source.dtype, device="cpu", pin_memory=True)
     host.copy_(source, non_blocking=True)
