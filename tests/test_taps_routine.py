@@ -253,3 +253,8 @@ def test_what_changed_a_gradient_between_two_losses_is_told_though_no_hook_saw_i
     told = in_full(moves, monkeypatch)
     assert recorded(moves, 1) == told
     assert told[1] == {step: {**ORDINARY, "micro_batches": None if step == 6 else 1} for step in range(8)}
+
+
+def test_an_update_that_is_not_clipped_lends_its_facts_to_none_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    moves = [Move(clip="after")] * 7 + [Move(unscale=True), Move(clip="after")]
+    assert recorded(moves, 1) == in_full(moves, monkeypatch)

@@ -240,8 +240,7 @@ class Routine:
         for track in self.tracks.values():
             count += track.begin()
         self._moments.clear()
-        if self._clips:
-            self._clips = []
+        self._clips.clear()
         self._raises, self._losses = False, 0
         self._closed = (closed, count)
 
@@ -263,7 +262,7 @@ class Routine:
         return regular
 
     def _close(self, tracker: Value | None) -> None:
-        alike: list[object] = [self._scale.value, self._raises, self._clips]
+        alike: list[object] = [self._scale.value, self._raises, tuple(self._clips)]
         for track in self.tracks.values():
             alike += (track.passes, track.fresh, track.explicit)
         facts = self._facts
