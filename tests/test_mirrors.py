@@ -18,7 +18,9 @@ import torch
 import wandb
 from scalescope import SettingError, watch
 from scalescope.mirrors import echo
+from scalescope.mirrors.chosen import mirrors_of
 from scalescope.mirrors.mirror import Finding, Point
+from scalescope.mirrors.mlflow import MlflowMirror
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
@@ -154,6 +156,8 @@ def test_mlflow_has_metrics_at_their_update_and_the_finding_as_a_tag(served: Ser
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
     mlflow.set_experiment("mirrored")
     with mlflow.start_run() as run:
+        named = mirrors_of([mlflow, run, mlflow.MlflowClient()])
+        assert [isinstance(each, MlflowMirror) and each.run_id == run.info.run_id for each in named] == [True] * 3
         train(served.url, [mlflow, Own()], 0, 1)
     client = mlflow.MlflowClient()
     scales = client.get_metric_history(run.info.run_id, "scalescope/scale")

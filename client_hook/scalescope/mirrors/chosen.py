@@ -47,8 +47,8 @@ def _mlflow(given: Any) -> MlflowMirror:  # noqa: ANN401 - as above
     """Of the run that is given, or of the one that is active in this thread now: later another may be."""
     mlflow = import_module("mlflow")
     run = given if hasattr(given, "info") else _active(mlflow.active_run(), "mlflow.start_run()")
-    client = given if hasattr(given, "log_batch") and hasattr(given, "set_tag") else mlflow.MlflowClient()
-    return MlflowMirror(mlflow.MlflowClient() if isinstance(client, ModuleType) else client, run.info.run_id)
+    client = given if hasattr(given, "log_batch") else mlflow.MlflowClient()
+    return MlflowMirror(client, run.info.run_id)
 
 
 def _active(run: Any, call: str) -> Any:  # noqa: ANN401 - as above

@@ -17,8 +17,8 @@ class MlflowMirror:
     """Metrics ``scalescope/...``, in one call for each second's; findings are tags."""
 
     def __init__(self, client: Any, run_id: str) -> None:  # noqa: ANN401 - mlflow's
+        self.run_id = run_id
         self._client = client
-        self._run_id = run_id
 
     def scalars(self, points: Sequence[Point]) -> None:
         # Who hands over a client of it has it.
@@ -29,10 +29,10 @@ class MlflowMirror:
             for name, value in point.values.items()
         ]
         for start in range(0, len(metrics), _METRICS_PER_CALL):
-            self._client.log_batch(self._run_id, metrics=metrics[start : start + _METRICS_PER_CALL])
+            self._client.log_batch(self.run_id, metrics=metrics[start : start + _METRICS_PER_CALL])
 
     def finding(self, finding: Finding) -> None:
         state = "withdrawn" if finding.withdrawn else finding.severity
         self._client.set_tag(
-            self._run_id, f"scalescope.finding.{finding.code}", f"{state}: {finding.sentence}"[:_MAX_TAG]
+            self.run_id, f"scalescope.finding.{finding.code}", f"{state}: {finding.sentence}"[:_MAX_TAG]
         )
