@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from scalescope import wire
 from scalescope.packing import unpack
+from scalescope.taps.modules.histograms import KINDS
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, ShardingStrategy, fully_shard
@@ -35,7 +36,7 @@ from torch.distributed.tensor.parallel import (
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.small_training import columns, events, layouts, samples, watching
+from tests.small_training import columns, events, layouts, watching
 
 ROOT = Path(__file__).parents[1]
 BATCH = 8
@@ -43,6 +44,7 @@ UPDATES = 4
 # In this update the last sample, which the last rank has, overflows at this row of the first layer, which the first
 # rank has where the layer is spread over them.
 BAD, ROW = 2, 1
+FULL = ShardingStrategy.FULL_SHARD
 
 Wrap = Callable[[nn.Module], nn.Module]
 Told = dict[str, Any]
@@ -95,12 +97,13 @@ def train(
     inner: bool = False,
     late: bool = False,
     average: bool = False,
+    clips: bool = False,
 ) -> Told:
     """Train :class:`Pair` on this rank's share of each batch.
 
     ``alone``: after the first update it turns out that no other rank is recorded.
     ``inner``: it is the wrapped model that is watched; ``late``: it is wrapped after that. ``average``: the trainer
-    averages gradients over ranks by hand.
+    averages gradients over ranks by hand; ``clips``: clips them by their norm.
     """
     pair = Pair()
     model = pair if wrap is None or late else wrap(pair)
@@ -108,7 +111,7 @@ def train(
     scaler = scaler or torch.amp.GradScaler("cpu", init_scale=2.0**8)
     mine = share(rank, world)
     seen = pair if inner or late else model
-    ears = watching(seen, optimizer, scaler, every=1) if watched else nullcontext()
+    ears = watching(seen, optimizer, scaler, every=1, histograms=KINDS) if watched else nullcontext()
     with ears as heard, Calls() as calls:
         model = wrap(pair) if wrap is not None and late else model
         torch.manual_seed(1)
@@ -121,6 +124,9 @@ def train(
             scaler.scale(model(batch[mine]).mean()).backward()
             if average:
                 _average(model, world)
+            if clips:
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             scaler.step(optimizer)
             scaler.update()
             if alone and heard is not None and update == 0:
@@ -149,13 +155,6 @@ def _told(records: Sequence[wire.Record]) -> Told:
         return {}
     layout = layouts(records)[-1]
     names = [parameter.name for parameter in layout.parameters]
-    found: dict[int, dict[str, list[float]]] = {}
-    for step, sample in samples(records).items():
-        table = unpack(sample.table)
-        indexes = np.frombuffer(sample.parameters, "<i4").tolist() or range(len(names))
-        for row, index in enumerate(indexes):
-            counts = [*table.counts[row].tolist(), *(int(one[row]) for one in (table.zero, table.inf, table.nan))]
-            found.setdefault(step, {})[names[index]] = counts
     looked: dict[str, float] = {}
     for record in records:
         if isinstance(record, wire.Tally) and record.subject == "parameter" and record.step == 0:
@@ -167,13 +166,27 @@ def _told(records: Sequence[wire.Record]) -> Told:
         "parts": {name: list(_fields(part)) for name, part in zip(names, layout.parts, strict=False)},
         "shapes": {parameter.name: parameter.shape for parameter in layout.parameters},
         "formats": {parameter.name: parameter.compute_format for parameter in layout.parameters},
-        "samples": found,
+        "samples": _counted(records, names, "grad"),
+        "weight_samples": _counted(records, names, "weight"),
         "looked": looked,
         "skips": events(records, "skip"),
         "scale": series["scale"],
         "skipped": series["skipped"],
-        "passes": [sample.micro_batches for sample in samples(records).values()],
     }
+
+
+def _counted(records: Sequence[wire.Record], names: Sequence[str], kind: str) -> dict[int, dict[str, list[int]]]:
+    """Step -> parameter -> how many values there are of each power of two, of zero, infinity and NaN."""
+    found: dict[int, dict[str, list[int]]] = {}
+    for sample in records:
+        if isinstance(sample, wire.Sample) and sample.kind == kind:
+            table = unpack(sample.table)
+            others = (table.zero, table.inf, table.nan)
+            indexes = np.frombuffer(sample.parameters, "<i4").tolist() or range(len(names))
+            for row, index in enumerate(indexes):
+                counts = [*table.counts[row].tolist(), *(int(one[row]) for one in others)]
+                found.setdefault(sample.step, {})[names[index]] = counts
+    return found
 
 
 def _fields(part: wire.Part) -> tuple[str, int, bool]:
@@ -198,14 +211,18 @@ def _hybrid(model: nn.Module) -> nn.Module:
     return model
 
 
-def _flat(model: nn.Module, *, originals: bool) -> nn.Module:
-    return FullyShardedDataParallel(
-        model,
-        device_id=torch.device("cpu"),
-        use_orig_params=originals,
-        sharding_strategy=ShardingStrategy.FULL_SHARD,
-        auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
-    )
+def _flat(originals: bool, strategy: ShardingStrategy, mesh: tuple[int, ...] | None = None) -> Wrap:
+    def wrap(model: nn.Module) -> nn.Module:
+        return FullyShardedDataParallel(
+            model,
+            device_id=torch.device("cpu"),
+            use_orig_params=originals,
+            sharding_strategy=strategy,
+            auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
+            device_mesh=None if mesh is None else init_device_mesh("cpu", mesh, mesh_dim_names=("replicas", "shards")),
+        )
+
+    return wrap
 
 
 def _summed_scaler() -> torch.amp.GradScaler:
@@ -229,48 +246,52 @@ def tensor_parallel(rank: int) -> Told:
         for _ in range(2):
             optimizer.zero_grad()
             model["down"](model["up"](model["norm"](batch)).relu()).square().mean().backward()
-            kept = {name: _local(parameter.grad).count_nonzero().item() for name, parameter in model.named_parameters()}
+            kept = {name: _local(parameter.grad).numel() for name, parameter in model.named_parameters()}
             optimizer.step()
         told = _told_without_scaler(ears.end())
-    return told | {"nonzero": kept}
+    return told | {"held": kept}
 
 
 def _told_without_scaler(records: Sequence[wire.Record]) -> Told:
     layout = layouts(records)[-1]
-    sample = samples(records)[1]
     names = [parameter.name for parameter in layout.parameters]
-    indexes = np.frombuffer(sample.parameters, "<i4").tolist() or range(len(names))
-    table = unpack(sample.table)
+    counted = _counted(records, names, "grad")[1]
     return {
         "parts": {name: list(_fields(part)) for name, part in zip(names, layout.parts, strict=True)},
-        "counted": {names[index]: int(table.counts[row].sum()) for row, index in enumerate(indexes)},
+        "counted": {name: sum(counts) for name, counts in counted.items()},
     }
 
 
 def all_of(rank: int, world: int) -> dict[str, Told]:
+    """By what each training is called. Four ranks run those that differ with their number."""
     here: dict[str, Any] = {"rank": rank, "world": world}
     found = {
         "ddp": train(DistributedDataParallel, **here),
+        "fsdp2": train(_sharded, **here),
+        "fsdp1, originals": train(_flat(True, FULL), scaler=_summed_scaler(), **here),
+    }
+    if world == 4:
+        hybrid = _flat(True, ShardingStrategy.HYBRID_SHARD, (2, 2))
+        return found | {
+            "hybrid": train(_hybrid, **here),
+            "fsdp1, hybrid": train(hybrid, scaler=_summed_scaler(), **here),
+        }
+    return found | {
         "ddp, the inner model watched": train(DistributedDataParallel, inner=True, **here),
         "ddp, wrapped later": train(DistributedDataParallel, late=True, **here),
         "ddp, not watched": train(DistributedDataParallel, watched=False, **here),
         "ddp, rank 1 watched": train(DistributedDataParallel, watched=rank == 1, alone=True, **here),
-        "fsdp2": train(_sharded, **here),
         "fsdp2, not watched": train(_sharded, watched=False, **here),
         "fsdp2, rank 1 watched": train(_sharded, watched=rank == 1, **here),
+        "fsdp2, clipped": train(_sharded, clips=True, **here),
+        "fsdp2, clipped, not watched": train(_sharded, clips=True, watched=False, **here),
         "fsdp2, bf16": train(_narrow, **here),
         "by hand": train(average=True, **here),
-        "fsdp1, originals": train(lambda model: _flat(model, originals=True), scaler=_summed_scaler(), **here),
-        "fsdp1, flat": train(lambda model: _flat(model, originals=False), scaler=_summed_scaler(), **here),
-        "fsdp1, not watched": train(
-            lambda model: _flat(model, originals=True), scaler=_summed_scaler(), watched=False, **here
-        ),
+        "fsdp1, flat": train(_flat(False, FULL), scaler=_summed_scaler(), **here),
+        "fsdp1, replicas": train(_flat(True, ShardingStrategy.NO_SHARD), scaler=_summed_scaler(), **here),
+        "fsdp1, not watched": train(_flat(True, FULL), scaler=_summed_scaler(), watched=False, **here),
+        "tensor parallel": tensor_parallel(rank),
     }
-    if world == 2:
-        found["tensor parallel"] = tensor_parallel(rank)
-    if world == 4:
-        found["hybrid"] = train(_hybrid, **here)
-    return found
 
 
 def launched(world: int, folder: Path, module: str = "tests.ranked", *more: str) -> list[Any]:

@@ -150,6 +150,7 @@ def watching(
     *,
     every: int = 10,
     scheduler: object = None,
+    histograms: Collection[str] = (),
 ) -> Iterator[Watched]:
     recorder, edge = Recorder(), Edge()
     training = Training(
@@ -157,6 +158,7 @@ def watching(
         [optimizers] if isinstance(optimizers, torch.optim.Optimizer) else optimizers,
         scaler,
         scheduler,
+        histograms=histograms,
     )
     tap = TrainingTap(training, recorder, edge, every=every, clock=time.time)
     try:

@@ -25,12 +25,13 @@ logger = logging.getLogger("scalescope")
 class Shares:
     """The ``parts`` of a scope, one for each parameter; none where it is the only rank.
 
-    ``changed``: since the last layout. ``told`` is what a library says of its own, by the parameters' ``id``.
+    ``changed``: since the last layout. ``flattened``: some are slices of a flat parameter, which has the hooks, and
+    nothing is heard of those. ``told`` is what a library says of its own, by the parameters' ``id``.
     """
 
     def __init__(self, models: Sequence[nn.Module], told: Mapping[int, Held]) -> None:
         self.parts: list[Part] = []
-        self.changed = False
+        self.changed = self.flattened = False
         self._alone = False
         self._among_ranks = world()[1] > 1
         self._told_late = False
@@ -44,6 +45,7 @@ class Shares:
     def enter(self, tensor: torch.Tensor) -> tuple[int, ...]:
         """Take the next parameter. The answer is its shape, over all ranks."""
         held = self._held_of(tensor)
+        self.flattened = self.flattened or held.sliced
         if self._among_ranks:
             self.parts.append(held.part)
         return held.shape
@@ -77,11 +79,6 @@ class Shares:
             return True
         part = self.parts[index]
         return part.elements > 0 or part.leads
-
-    @property
-    def flattened(self) -> bool:
-        """Whether there are slices of a flat parameter: that has the hooks, and in them nothing is heard of those."""
-        return any(held.sliced for held in self._held.values())
 
     def computed_in(self, tensor: torch.Tensor) -> torch.dtype | None:
         """What a wrapper has a parameter computed in; None where none says so."""

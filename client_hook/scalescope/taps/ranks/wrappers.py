@@ -74,8 +74,9 @@ def _replicas(wrapper: DistributedDataParallel) -> Iterator[tuple[int, Held]]:
             yield id(parameter), _replica(parameter, leads=leads)
 
 
-def _replica(parameter: torch.Tensor, *, leads: bool) -> Held:
-    return Held(tuple(parameter.shape), Part("replicated", parameter.numel() if leads else 0, leads=leads))
+def _replica(parameter: torch.Tensor, *, leads: bool, sliced: bool = False) -> Held:
+    part = Part("replicated", parameter.numel() if leads else 0, leads=leads)
+    return Held(tuple(parameter.shape), part, sliced)
 
 
 def _slices(wrapper: nn.Module) -> list[tuple[int, Held]]:
@@ -87,7 +88,8 @@ def _slices(wrapper: nn.Module) -> list[tuple[int, Held]]:
         flat, between = _Flat(*_FLAT(handle.flat_param)), getattr(wrapper, "_inter_node_pg", None)
         first_replica = between is None or distributed.get_rank(between) == 0
         if not handle.uses_sharded_strategy:
-            held = [_replica(each, leads=handle.rank == 0) for each in flat.originals or [handle.flat_param]]
+            sliced, leads = flat.originals is not None, handle.rank == 0
+            held = [_replica(each, leads=leads, sliced=sliced) for each in flat.originals or [handle.flat_param]]
         elif flat.originals is None:
             held = [_run(handle, flat, first_replica=first_replica)]
         else:
