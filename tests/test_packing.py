@@ -106,3 +106,11 @@ def test_counts_and_values_that_cannot_be_are_refused() -> None:
         fields = {name: getattr(whole, name) for name in ("counts", "zero", "inf", "nan", "amax", "sum_squares")}
         with pytest.raises(PackedError, match="negative or non-finite"):
             unpack(pack(Histograms(**{**fields, column: bad})))
+
+
+@pytest.mark.parametrize("rows", [[], [3], [0, 19, 4], list(range(20))])
+@pytest.mark.parametrize("largest", [0, 200, 2**50])
+def test_some_rows_come_back_as_they_do_with_all_the_others(rows: list[int], largest: int) -> None:
+    whole = table(20, largest, first=90, last=130)
+    chosen = np.array(rows, np.int64)
+    assert_same(unpack(pack(whole), chosen), whole.take(chosen))

@@ -60,8 +60,8 @@ def pack(table: Histograms) -> PackedHistograms:
     return PackedHistograms(table.rows, first + MIN_EXPONENT, end - first, width, body)
 
 
-def unpack(packed: PackedHistograms) -> Histograms:
-    """The table that was packed.
+def unpack(packed: PackedHistograms, rows: NDArray[np.int64] | None = None) -> Histograms:
+    """The table that was packed, or these of its ``rows`` alone: the others are not made into counts, nor checked.
 
     Raises:
         PackedError: if the header is out of bounds, or the body is not exactly what the header implies.
@@ -69,11 +69,12 @@ def unpack(packed: PackedHistograms) -> Histograms:
     parts = _part_sizes(packed)
     raw = decompress(packed.body, expected=sum(parts))
     kept, whole, real = np.split(np.frombuffer(raw, np.uint8), np.cumsum(parts)[:-1])
-    counts = np.zeros((packed.rows, BINS), np.int64)
+    counts = np.zeros((packed.rows if rows is None else len(rows), BINS), np.int64)
     first = packed.low - MIN_EXPONENT
-    counts[:, first : first + packed.bins] = _unshuffled(kept, f"<u{packed.width}", (packed.rows, packed.bins))
-    zero, inf, nan = _unshuffled(whole, "<i8", (_COLUMNS_OF_COUNTS, packed.rows))
-    amax, squares = _unshuffled(real, "<f8", (_COLUMNS_OF_VALUES, packed.rows))
+    # A row of counts is a row, one of the other values is a column.
+    counts[:, first : first + packed.bins] = _unshuffled(kept, f"<u{packed.width}", (packed.rows, packed.bins), rows, 0)
+    zero, inf, nan = _unshuffled(whole, "<i8", (_COLUMNS_OF_COUNTS, packed.rows), rows, 1)
+    amax, squares = _unshuffled(real, "<f8", (_COLUMNS_OF_VALUES, packed.rows), rows, 1)
     table = Histograms(counts, zero, inf, nan, amax, squares)
     _check_values(table)
     return table
@@ -132,6 +133,12 @@ def _shuffled(values: NDArray[np.generic]) -> bytes:
     return plain.T.tobytes()
 
 
-def _unshuffled(raw: NDArray[np.uint8], dtype: str, shape: tuple[int, ...]) -> NDArray[np.generic]:
+def _unshuffled(
+    raw: NDArray[np.uint8], dtype: str, shape: tuple[int, int], rows: NDArray[np.int64] | None, axis: int
+) -> NDArray[np.generic]:
+    """The values of ``shape``, or of them only ``rows`` along ``axis``."""
     size = np.dtype(dtype).itemsize
+    if rows is not None:
+        raw = raw.reshape(size, *shape).take(rows, axis + 1)
+        shape = (len(rows), shape[1]) if axis == 0 else (shape[0], len(rows))
     return np.ascontiguousarray(raw.reshape(size, -1).T).view(dtype).reshape(shape)

@@ -158,7 +158,7 @@ def draw_layer(reader: Reader, run: RunId, wanted: Wanted, parameter: str) -> La
     if row is None:
         raise NotFoundError(f"run {run} has no parameter called {parameter!r}", field="parameter")
     grid, samples, bucket = sampled_grid(reader, run, wanted, [row], detail)
-    layer = Layer(reader, run, wanted, row, samples, bucket, shown_span(wanted, detail))
+    layer = Layer(reader, run, detail, wanted, row, samples, bucket, shown_span(wanted, detail))
     return LayerAnswer(
         step=detail.summary.last_step,
         scale=detail.summary.scale,

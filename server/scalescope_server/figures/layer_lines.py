@@ -25,7 +25,7 @@ from scalescope_server.figures.reads import MAX_COLUMNS, Wanted
 from scalescope_server.figures.series import Span, series_chart
 from scalescope_server.figures.walls import as_parts
 from scalescope_server.layer_rows import LayerRow, computed_rows, module_rows, stored_rows
-from scalescope_server.store.records import ParameterRow, ProbeRow, RunId, SampleBucket, Series, TallyBucket
+from scalescope_server.store.records import ParameterRow, ProbeRow, RunDetail, RunId, SampleBucket, Series, TallyBucket
 from scalescope_server.tallies import PLANS, TallyMeasure, cosine, relative_error, true_underflow
 from scalescope_server.tallies import Plan as TallyPlan
 
@@ -102,6 +102,7 @@ class Layer:
 
     reader: Reader
     run: RunId
+    detail: RunDetail
     wanted: Wanted
     parameter: ParameterRow
     samples: Sequence[SampleBucket]
@@ -138,8 +139,8 @@ class Layer:
 
     def _headroom(self) -> list[Chart]:
         """Of the module that the parameter is of, where it is listened to."""
-        listed = self.reader.listed(self.run, stop=self.wanted.stop)
-        rows = module_rows(listed.modules, listed.parameters, listed.setup)
+        setup = self.reader.setup(self.run, stop=self.wanted.stop)
+        rows = module_rows(self.detail.modules, self.detail.parameters, setup)
         module = next((row for row in rows if row.name == self.parameter.module), None)
         if module is None:
             return []

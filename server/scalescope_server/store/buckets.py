@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import BINS, Histograms
-from scalescope.packing import unpack
+from scalescope.packing import PackedHistograms, unpack
 from sqlalchemy import Connection, Row
 
-from scalescope_server.store.folding import looked_up, positions_of, rows_of
+from scalescope_server.store.folding import counts_of, looked_up, positions_of, rows_of
 from scalescope_server.store.levels import bucket_size
 from scalescope_server.store.measured import is_periodic
 from scalescope_server.store.records import SampleBucket
-from scalescope_server.store.sample_rollup import Pile, packed_of, pile_of
+from scalescope_server.store.sample_rollup import Pile, packed_of
 from scalescope_server.store.shares import Shares, read_shares
 from scalescope_server.store.tables import ALL_RANKS
 from scalescope_server.store.values import scale_of
@@ -47,7 +47,7 @@ def _of_ranks(shares: Shares, found: Iterable[Row[Any]], chosen: NDArray[np.int6
         rows = rows_of(positions, chosen)
         reported, leads = shares.taken(stored.segment, stored.rank, chosen)
         taken = np.flatnonzero((rows >= 0) & reported)
-        pile.add(taken, unpack(packed_of(stored)).take(rows[taken]), leads[taken].astype(np.int64))
+        pile.add(taken, unpack(packed_of(stored), rows[taken]), leads[taken].astype(np.int64))
     return [
         SampleBucket(step, scale_of(scale, flag), periodic, pile.samples, pile.table)
         for (step, _, scale, flag, periodic), pile in piles.items()
@@ -57,30 +57,31 @@ def _of_ranks(shares: Shares, found: Iterable[Row[Any]], chosen: NDArray[np.int6
 
 
 def _of_sample(stored: Row[Any], chosen: NDArray[np.int64]) -> SampleBucket:
-    table = unpack(packed_of(stored))
     rows = rows_of(positions_of(stored.positions, stored.rows), chosen)
-    return _bucket(stored, stored.step, is_periodic(stored.reason), table, np.ones(stored.rows, np.int64), rows)
+    samples = (rows >= 0).astype(np.int64)
+    return _bucket(stored, stored.step, is_periodic(stored.reason), samples, rows)
 
 
 def _of_bucket(stored: Row[Any], chosen: NDArray[np.int64]) -> SampleBucket:
-    pile = pile_of(stored)
     rows = looked_up(np.arange(stored.rows), chosen)
-    return _bucket(stored, stored.bucket * bucket_size(stored.level), stored.periodic, pile.table, pile.samples, rows)
+    samples = np.append(counts_of(stored.samples, stored.rows), 0)[rows]
+    return _bucket(stored, stored.bucket * bucket_size(stored.level), stored.periodic, samples, rows)
 
 
 def _bucket(
-    stored: Row[Any],
-    step: int,
-    periodic: bool,
-    table: Histograms,
-    samples: NDArray[np.int64],
-    rows: NDArray[np.int64],
+    stored: Row[Any], step: int, periodic: bool, samples: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> SampleBucket:
-    """The named ``rows`` of ``table``, zeros for -1; what is not named is let go."""
     scale = scale_of(stored.scale, stored.scale_flag)
-    if np.array_equal(rows, np.arange(table.rows)):
-        return SampleBucket(step, scale, periodic, samples, table)
-    if (rows < 0).any():
-        table = Histograms.stack([table, Histograms.empty(1)])
-        samples = np.concatenate([samples, [0]])
-    return SampleBucket(step, scale, periodic, samples[rows], table.take(rows))
+    return SampleBucket(step, scale, periodic, samples, _unpacked(packed_of(stored), rows))
+
+
+def _unpacked(packed: PackedHistograms, rows: NDArray[np.int64]) -> Histograms:
+    """The named ``rows`` of a packed table, zeros for -1. Most views are of all rows, or of one of many."""
+    if np.array_equal(rows, np.arange(packed.rows)):
+        return unpack(packed)
+    if (rows >= 0).all():
+        return unpack(packed, rows)
+    known = np.flatnonzero(rows >= 0)
+    pile = Pile.empty(len(rows))
+    pile.add(known, unpack(packed, rows[known]))
+    return pile.table

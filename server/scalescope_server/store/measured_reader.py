@@ -80,6 +80,11 @@ class MeasuredReader(Snapshots):
                 setup=read_setup(connection, Told(key, rank, None, stop)),
             )
 
+    def setup(self, run: str, *, stop: int | None = None, rank: int = 0) -> dict[str, object]:
+        """The set-up in force at the end of the steps."""
+        with self.reading() as connection:
+            return read_setup(connection, Told(found_run(connection, run).key, rank, None, stop))
+
     def probes(
         self,
         run: str,
