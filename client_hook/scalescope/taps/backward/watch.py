@@ -119,8 +119,8 @@ class BackwardWatch:
         if self._moves_away(number):
             return None
         sentinels = self._sentinels.get(number)
-        if sentinels is not None and len(self._passes.heard) == len(self._sentinels):
-            return self._freshness.begun.get(sentinels[0])
+        if sentinels is not None and sentinels[0] in self._freshness.begun:
+            return self._freshness.begun[sentinels[0]]
         return self._freshness.seen(self._owned(number, self._passes.heard))
 
     def untouched(self, number: int) -> bool:
