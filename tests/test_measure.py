@@ -54,7 +54,7 @@ def test_any_bf16_bit_pattern_is_counted(bits: NDArray[np.uint16]) -> None:
     assert_measured(torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16))
 
 
-@pytest.mark.parametrize("size", [1, 1023, (1 << 18) - 1, (1 << 18) + 1, 700_001])
+@pytest.mark.parametrize("size", [1, 1023, (1 << 19) - 1, (1 << 19) + 1, 700_001])
 def test_sizes_around_the_chunk_are_counted_whole(size: int) -> None:
     assert_measured(mixed(size, seed=size))
 
