@@ -43,6 +43,18 @@ def test_a_verdict_that_comes_late_is_heeded_when_it_comes() -> None:
         assert trouble.dense is (step >= 3)
 
 
+def test_where_samples_of_ranks_add_up_only_what_all_are_told_of_makes_updates_dense() -> None:
+    trouble = Trouble()
+    trouble.together = True
+    trouble.ask(lambda: True)
+    trouble.ask_of([], [Measured((0,), measure([torch.tensor([torch.nan])]))])
+    trouble.heed(1)
+    assert not trouble.dense
+    trouble.ask_of([OptimizerVerdict("SGD", [1.0])], ())
+    trouble.heed(2)
+    assert trouble.dense
+
+
 def test_questions_that_nobody_answers_are_bounded() -> None:
     trouble = Trouble()
     for _ in range(1000):

@@ -98,6 +98,7 @@ class TrainingTap:
         self._loop = Loop(
             recording, parameters, training.optimizers, edge, budget, clock=clock, scheduler=training.scheduler
         )
+        self._loop.sampling.trouble.together = not alone
         self._loop.windows.hear_from(training.models, scaled=training.scaler is not None)
         self._setups = Setups(recording.put_known, edge)
         read_parts(self._setups, self._loop, parameters)

@@ -28,17 +28,22 @@ Question = Callable[[], bool | None]
 
 
 class Trouble:
-    """Knows of one training whether the update under way is ``dense``. Updates go by their number."""
+    """Knows of one training whether the update under way is ``dense``. Updates go by their number.
+
+    ``together``: the samples of several ranks add up. Then what one of them sees makes nothing dense, which the others
+    would not sample; a skip does, which all are told of.
+    """
 
     def __init__(self) -> None:
-        self.dense = False
+        self.dense = self.together = False
         self._until = 0
         self._rested = 0
         self.awaited: deque[Question] = deque(maxlen=_AWAITED)
 
     def ask(self, question: Question) -> None:
-        """Put ``question`` again, as updates close, until it is answered."""
-        self.awaited.append(question)
+        """Put ``question``, of what this rank sees, again as updates close, until it is answered."""
+        if not self.together:
+            self.awaited.append(question)
 
     def ask_of(self, verdicts: Sequence[OptimizerVerdict], measured: Sequence[Measured]) -> None:
         """Heed what was found of an update."""
@@ -46,7 +51,7 @@ class Trouble:
             for value in verdict.found:
                 # The usual one first: this runs at every update.
                 if value != 0.0:
-                    self.ask(partial(_overflowed, verdicts))
+                    self.awaited.append(partial(_overflowed, verdicts))
                     break
         if measured:
             self.ask(partial(_nonfinite, measured))
