@@ -1,7 +1,7 @@
 """Measuring on the CPU with torch alone: the way that always works.
 
-Large tensors are measured in chunks, which bounds the scratch; small ones, of which a model has many, are laid end to end
-and counted together, since a call costs more than their values do.
+Large tensors are measured in chunks, which bounds the scratch; small ones, of which a model has many, are laid end to
+end and counted together, since a call costs more than their values do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scalescope.numerics.fields import FIELDS, fields_into
 
-# 512 Ki elements: the scratch is 2.5 MB. Smaller chunks stay in the second cache, and cost more in calls than that saves.
+# 512 Ki elements: the scratch is 2.5 MB. Smaller chunks stay in the cache, and cost more in calls than that saves.
 _CHUNK = 1 << 19
 # Below this a tensor's calls (60 us) cost more than its values.
 _SMALL = 1 << 14
