@@ -1,6 +1,6 @@
 """Delivers what the recorder has, whatever the server does, until the training says farewell.
 
-Runs on the event loop of the link's thread. News goes out within 20 ms, the first after a silence at once; while
+Runs on the event loop of the link's thread. News goes out within 100 ms, the first after a silence at once; while
 the server is away, records are collected less often and so in larger batches.
 """
 
@@ -18,19 +18,14 @@ from scalescope.collector import Collector, Source
 from scalescope.connection import TROUBLE, Connection, Peer, final_refusal
 from scalescope.notices import Notices
 from scalescope.outbox import Outbox
+from scalescope.pace import LATEST_S, Pace
 from scalescope.resolving import DaemonLookupLoop
 from scalescope.retrying import retry_delay
 from scalescope.settings import Settings
 from scalescope.wire import Bye, ByeReason, Heartbeat, Hello
 
-COALESCE_S = 0.02
-AWAY_COALESCE_S = 0.25
-# While there is news, looking every 20 ms is cheaper for the training than being woken, which costs it a system
-# call an update (60 us on a busy machine, against 0.1). A look in vain doubles the wait for the next: of a slow training
-# each would cost as much as a batch. After so long without news we sleep until woken.
+# After so long without news we sleep until woken.
 QUIET_S = 1.0
-# The longest wait. What is measured on a device becomes drainable without anybody calling us.
-LOOK_S = 0.1
 
 # At the end: how long a server that has only ever refused is still waited for, and how often one is tried.
 NEVER_SEEN_GRACE_S = 1.0
@@ -166,20 +161,20 @@ class Courier:
 
     async def _collect_news(self) -> None:
         loop = asyncio.get_running_loop()
-        busy_at, wait_s = loop.time(), COALESCE_S
+        pace, busy_at = Pace(), loop.time()
         while True:
             self.news.clear()
             # Before the look, so that news which comes during it wakes us again.
             self._asleep = asleep = loop.time() - busy_at > QUIET_S
-            if self._collector.collect():
-                busy_at, wait_s = loop.time(), COALESCE_S
+            found = self._collector.collect()
+            busy_at = loop.time() if found else busy_at
             self._note_cpu()
+            wait_s = pace.wait_s(found=found, away=self._notices.in_trouble, cpu_s=self._cpu_s)
             if not asleep:
-                await asyncio.sleep(AWAY_COALESCE_S if self._notices.in_trouble else wait_s)
-                wait_s = min(2 * wait_s, LOOK_S)
+                await asyncio.sleep(wait_s)
                 continue
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(LATEST_S):
                     await self.news.wait()
 
     async def _keep_talking(self) -> None:
