@@ -16,7 +16,7 @@ import pytest
 import zstandard
 from scalescope.numerics.exponents import Histograms
 from scalescope.packing import PackedHistograms, pack
-from scalescope.wire import MAX_FRAME_BYTES, Ack, Heartbeat, Layout, Parameter, Record, Refused, Welcome, encode
+from scalescope.wire import MAX_FRAME_BYTES, Ack, Heartbeat, Layout, Parameter, Part, Record, Refused, Welcome, encode
 from scalescope_server.gathering import MAX_GATHERED_BYTES, Gathering
 from scalescope_server.ingest import Trainers
 from scalescope_server.sockets import FIRST_FRAME_BYTES
@@ -109,6 +109,24 @@ def test_an_unknown_protocol_is_refused_with_the_remedy(served: Served) -> None:
         refused = refusal(trainer)
     assert refused.code == "protocol"
     assert "install the same version" in refused.message
+
+
+def test_a_rank_and_parts_that_cannot_be_are_refused_and_others_are_served(served: Served) -> None:
+    with served.trainer() as trainer:
+        trainer.send(hello(rank=2, world_size=2))
+        assert "expected a rank below 2, got 2" in refusal(trainer).message
+    for parts, message in (
+        ([Part("sharded", 8, True)], "expected a part for each of the 2 parameters, or none, got 1"),
+        ([Part("sharded", 17, True)] * 2, "expected at most 16 elements of 'block.weight', got 17"),
+    ):
+        with served.trainer(hello()) as trainer:
+            trainer.send(msgspec.structs.replace(layout(0), parts=parts))
+            refused = refusal(trainer)
+            assert (refused.code, refused.retry) == ("malformed", False)
+            assert message in refused.message
+    with served.trainer(hello()) as trainer:
+        trainer.deliver(layout(0), steps(1, 0))
+    assert stored_steps(served) == [0]
 
 
 def test_records_before_hello_are_refused(served: Served) -> None:

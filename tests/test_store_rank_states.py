@@ -116,6 +116,12 @@ def test_a_resumed_run_shows_the_ranks_of_its_newest_start(store: Store) -> None
     assert [(r.rank, r.segment, r.state, r.last_step) for r in ranks(store)] == [(0, "second", "running", 14)]
 
 
+def test_a_rank_that_could_not_agree_with_the_others_does_not_hide_them(store: Store) -> None:
+    tell(store, 0, 10, size=2)
+    store.writer.append(batch(hello(segment="apart", rank=1), Dictation().steps(0, 5), at=NOW)).result()
+    assert [(r.rank, r.segment, r.state) for r in ranks(store)] == [(0, "first", "running"), (1, "first", "absent")]
+
+
 def test_of_very_many_ranks_those_that_never_called_are_not_all_listed(store: Store) -> None:
     store.writer.append(batch(hello(rank=0, world_size=2**31 - 1), Dictation().steps(0, 1), at=NOW)).result()
     assert len(ranks(store)) <= 65

@@ -1,4 +1,4 @@
-"""How each rank of the newest segment fares, and where they disagree."""
+"""How each rank of the newest start fares, and where they disagree."""
 
 from __future__ import annotations
 
@@ -134,10 +134,14 @@ def _single(value: float) -> Single:
 
 
 _segment, _ledger, _step = tables.segment.c, tables.ledger.c, tables.step.c
+# Where the ranks could not agree one may be in a segment of its own: the others are in that of rank 0.
+_of_first = select(func.max(_ledger.segment)).join(tables.segment, _segment.key == _ledger.segment)
+_of_first = _of_first.where(_segment.run == bindparam("of_run"), _ledger.rank == 0)
+_of_any = select(func.max(_segment.key)).where(_segment.run == bindparam("of_run"))
 _NEWEST = (
     select(tables.ledger, _segment.id.label("segment_id"), _segment.first_step, _segment.world_size)
     .join(tables.segment, _segment.key == _ledger.segment)
-    .where(_segment.key == select(func.max(_segment.key)).where(_segment.run == bindparam("of_run")).scalar_subquery())
+    .where(_segment.key == func.coalesce(_of_first.scalar_subquery(), _of_any.scalar_subquery()))
     .order_by(_ledger.rank)
 )
 _DISAGREEMENTS = (
