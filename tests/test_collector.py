@@ -8,8 +8,8 @@ import pytest
 from scalescope.outbox import Outbox
 from scalescope.wire import Event
 
+from tests.small_link import feed, linked, stored_steps, until
 from tests.small_server import Shelf, free_port, hello, serving
-from tests.test_link import feed, linked, stored_steps, until
 
 
 def test_dropped_records_are_put_on_record_before_the_end(tmp_path: Path) -> None:

@@ -1,15 +1,9 @@
-"""The link over real sockets: whatever the server does, each record is stored once and training never waits."""
+"""The link over real sockets: each record is stored once and training never waits."""
 
 from __future__ import annotations
 
 import os
-import socket
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -17,67 +11,12 @@ from scalescope.agreement import Agreement, Meeting
 from scalescope.link import Link
 from scalescope.outbox import Outbox
 from scalescope.session import WINDOW_BYTES
-from scalescope.settings import Settings, read_settings
 from scalescope.spool import SpoolFile
-from scalescope.wire import Bye, Record, Steps
+from scalescope.wire import Bye, Record
 from torch._C._distributed_c10d import HashStore
 
-from tests.small_server import DEADLINE_S, Manner, Shelf, free_port, hello, serving
-
-
-@dataclass
-class Source:
-    """A recorder that hands over what a test puts in. ``drop`` stands for what it gave up itself."""
-
-    waiting: deque[Record] = field(default_factory=deque)
-    dropped: int = 0
-    steps: int = 0
-
-    def drain(self) -> list[Record]:
-        return [self.waiting.popleft() for _ in range(len(self.waiting))]
-
-    def progress(self) -> tuple[int | None, float | None]:
-        return (self.steps - 1, 1.0) if self.steps else (None, None)
-
-    def step(self, count: int = 1, size: int = 8) -> None:
-        for _ in range(count):
-            self.waiting.append(Steps(sequence=0, first=self.steps, count=1, at=bytes(size), columns={}))
-            self.steps += 1
-
-
-def settings(url: str, spool: Path, token: str | None = None) -> Settings:
-    return read_settings({"SCALESCOPE_SPOOL": str(spool)}, url=url, token=token)
-
-
-@contextmanager
-def linked(
-    url: str, spool: Path, token: str | None = None, outbox: Outbox | None = None
-) -> Iterator[tuple[Link, Source]]:
-    source = Source()
-    link = Link(hello(), settings(url, spool, token), source, outbox=outbox)
-    link.start()
-    try:
-        yield link, source
-    finally:
-        link.close("finished", "", timeout_s=0.0)
-
-
-def feed(link: Link, source: Source, count: int = 1, size: int = 8) -> None:
-    source.step(count, size)
-    link.wake()
-
-
-def until(true: Callable[[], bool]) -> None:
-    """Wait for what another thread brings about and nobody announces."""
-    deadline = time.monotonic() + DEADLINE_S
-    never = threading.Event()
-    while not true():
-        assert time.monotonic() < deadline, "it never came about"
-        never.wait(0.005)
-
-
-def stored_steps(shelf: Shelf) -> list[int]:
-    return [record.first for record in shelf.records if isinstance(record, Steps)]
+from tests.small_link import Source, feed, linked, settings, stored_steps, until
+from tests.small_server import DEADLINE_S, Shelf, free_port, hello, serving
 
 
 def test_every_record_arrives_once_in_order_and_close_waits_for_the_last(tmp_path: Path) -> None:
@@ -112,20 +51,6 @@ def test_a_crash_is_told_with_its_detail(tmp_path: Path) -> None:
     assert bye.detail.startswith("ValueError: x")
 
 
-def test_a_server_that_goes_away_during_close_does_not_hold_it_up(tmp_path: Path) -> None:
-    for round_number in range(20):
-        shelf = Shelf()
-        with serving(shelf) as server, linked(server.url, tmp_path / str(round_number)) as (link, source):
-            feed(link, source, 5)
-            until(lambda: link.stats().connected)
-            killing = threading.Thread(target=server.kill)
-            killing.start()
-            began = time.monotonic()
-            link.close("finished", "", timeout_s=0.01)
-            assert time.monotonic() - began < 2.0
-            killing.join()
-
-
 def test_closing_again_gives_the_same_answer(tmp_path: Path) -> None:
     with serving(Shelf()) as server, linked(server.url, tmp_path) as (link, _):
         assert link.close("finished", "")
@@ -145,150 +70,6 @@ def test_records_that_become_drainable_unannounced_are_found(tmp_path: Path) -> 
     with serving(shelf) as server, linked(server.url, tmp_path) as (_, source):
         source.step()
         shelf.until(lambda s: len(s.records) == 1)
-
-
-def test_a_server_killed_and_restarted_loses_nothing_and_stores_nothing_twice(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    shelf = Shelf()
-    with serving(shelf) as first:
-        port, url = first.port, first.url
-        source = Source()
-        link = Link(hello(), settings(url, tmp_path), source)
-        link.start()
-        feed(link, source, 20)
-        shelf.until(lambda s: len(s.records) > 5)
-    feed(link, source, 20)
-    until(lambda: not link.stats().connected)
-    feed(link, source, 20)
-    with serving(shelf, port=port):
-        feed(link, source, 20)
-        assert link.close("finished", "")
-    assert stored_steps(shelf) == list(range(80))
-    assert shelf.ledger.ranges == ((0, 80),)
-    lost, back = caplog.messages
-    assert f"no connection to {url}" in lost
-    assert f"{url} answers again" in back
-
-
-def test_a_server_that_greets_and_hangs_up_at_each_record_is_one_log_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    shelf = Shelf()
-    with serving(shelf, manner="hangs up") as server, linked(server.url, tmp_path) as (link, source):
-        feed(link, source, 10)
-        shelf.until(lambda s: len(s.hellos) > 4)
-    trouble, left = caplog.messages
-    assert f"no connection to {server.url}" in trouble
-    assert "11 records were not delivered" in left
-
-
-def test_a_server_that_comes_back_is_found_within_a_second(tmp_path: Path) -> None:
-    shelf = Shelf()
-    port = free_port()
-    with linked(f"http://127.0.0.1:{port}", tmp_path) as (link, source):
-        feed(link, source)
-        until(lambda: link.stats().pending == 1)
-        with serving(shelf, port=port):
-            began = time.monotonic()
-            shelf.until(lambda s: len(s.records) == 1)
-            assert time.monotonic() - began < 1.0
-
-
-def test_what_an_earlier_connection_stored_is_not_sent_again(tmp_path: Path) -> None:
-    shelf = Shelf()
-    # It stores, and never says so: the next connection learns it from the welcome.
-    with serving(shelf, manner="no acks") as first:
-        port = first.port
-        source = Source()
-        link = Link(hello(), settings(first.url, tmp_path), source)
-        link.start()
-        feed(link, source, 10)
-        shelf.until(lambda s: len(s.records) == 10)
-    assert link.stats().acknowledged == 0
-    with serving(shelf, port=port):
-        assert link.close("finished", "")
-    assert (shelf.duplicates, shelf.ledger.ranges) == (0, ((0, 10),))
-    assert link.stats().sent == 11
-
-
-@pytest.mark.parametrize("manner", ["mute", "no acks"])
-def test_a_server_that_never_answers_costs_neither_memory_nor_time(tmp_path: Path, manner: Manner) -> None:
-    with serving(Shelf(), manner=manner) as server:
-        outbox = Outbox(hello(), server.url, tmp_path, memory_bytes=300_000)
-        with linked(server.url, tmp_path, outbox=outbox) as (link, source):
-            for _ in range(100):
-                feed(link, source, 1, size=10_000)
-            until(lambda: link.stats().pending == 100)
-            assert link.stats().spilled > 50
-            assert outbox.memory <= 300_000
-            began = time.monotonic()
-            assert not link.close("finished", "", timeout_s=0.2)
-            assert time.monotonic() - began < 2.0
-    (path,) = tmp_path.iterdir()
-    file = SpoolFile.open(path)
-    assert file.remaining == 101
-    file.close()
-
-
-def test_dead_from_the_start_close_is_bounded_and_says_how_to_push(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    url = f"http://127.0.0.1:{free_port()}"
-    with linked(url, tmp_path) as (link, source):
-        feed(link, source, 10)
-        began = time.monotonic()
-        assert not link.close("finished", "")
-        assert time.monotonic() - began < 3.0
-    trouble, left = caplog.messages
-    assert f"no connection to {url}" in trouble
-    assert left.startswith(f"scalescope: 11 records were not delivered to {url}: kept in ")
-    assert left.endswith(f"deliver them with: scalescope push {tmp_path}")
-    (path,) = tmp_path.iterdir()
-    file = SpoolFile.open(path)
-    assert [frame.sequence for frame in file.waiting(-1)] == list(range(11))
-    file.close()
-
-
-def test_a_name_that_is_looked_up_for_ever_holds_up_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    over = threading.Event()
-    lookups: list[object] = []
-
-    def hang(host: object, *_: object, **__: object) -> list[object]:
-        lookups.append(host)
-        over.wait(DEADLINE_S)
-        raise socket.gaierror(-3, "Temporary failure in name resolution")
-
-    monkeypatch.setattr(socket, "getaddrinfo", hang)
-    link = Link(hello(), settings("http://dashboard.example:8765", tmp_path), Source())
-    link.start()
-    until(lambda: bool(lookups))
-    began = time.monotonic()
-    assert not link.close("finished", "")
-    assert time.monotonic() - began < 3.0
-    over.set()
-    assert lookups == ["dashboard.example"]
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_a_refused_token_is_told_once_and_the_data_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    shelf = Shelf()
-    with serving(shelf, token="right") as server, linked(server.url, tmp_path, token="wrong") as (link, source):
-        feed(link, source, 10)
-        until(lambda: bool(caplog.messages))
-        feed(link, source, 10)
-        assert not link.close("finished", "")
-    refusal, left = caplog.messages
-    assert "this token is not known here" in refusal
-    assert "set SCALESCOPE_TOKEN" in refusal
-    assert "21 records were not delivered" in left
-    assert shelf.hellos == []
-
-
-def test_the_token_is_shown_to_the_server(tmp_path: Path) -> None:
-    shelf = Shelf()
-    with serving(shelf, token="right") as server, linked(server.url, tmp_path, token="right") as (link, _):
-        assert link.close("finished", "")
 
 
 def test_a_fork_leaves_the_file_to_the_parent(tmp_path: Path) -> None:
