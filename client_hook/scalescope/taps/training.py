@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from scalescope.taps.parameters import Parameters
 from scalescope.taps.probe.result import ProbeResult
 from scalescope.taps.probe.run import LossFunction
 from scalescope.taps.probe.tap import ProbeTap
+from scalescope.taps.scaler.routine import Routine
 from scalescope.taps.scaler.strangers import StrangersTap
 from scalescope.taps.scaler.swapped import tap_scaler, untap_scalers
 from scalescope.taps.scaler.tap import ScalerTap
@@ -109,7 +111,7 @@ class TrainingTap:
         parameters.modules = modules.entries
         self._modules_tap = ModulesTap(modules, self._loop, self._setups, training.histograms)
         self._scaler_tap = ScalerTap(self._loop)
-        recording.overtaken = self._scaler_tap.routine.overtaken
+        recording.overtaken = _weakly(self._scaler_tap.routine)
         self._optimizer_tap = OptimizerTap(self._loop)
         libraries = [each for each in training.optimizers if isinstance(each, LibraryOptimizer)]
         self._library_taps = [LibraryTap(self._loop, optimizer) for optimizer in libraries]
@@ -183,6 +185,17 @@ def histogram_kinds(given: Collection[object], *, modules: bool) -> frozenset[st
         told = "a list of some of" if modules else "without modules at most"
         raise SettingError("histograms", expected=f"{told} {', '.join(map(repr, kinds))}", got=given)
     return frozenset(map(str, given))
+
+
+def _weakly(routine: Routine) -> Callable[[], int]:
+    """Its ``overtaken``; -1 once it is gone: what is recorded must not be kept by what records it."""
+    reference = weakref.ref(routine)
+
+    def overtaken() -> int:
+        here = reference()
+        return -1 if here is None else here.overtaken()
+
+    return overtaken
 
 
 def _listed(given: object) -> list[object]:
