@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import struct
@@ -203,6 +204,18 @@ def test_a_mirror_that_hangs_holds_up_nothing(served: Served, monkeypatch: pytes
     trained = train(served.url, [Hanging()])
     assert trained.done == 6
     released.set()
+
+
+def test_a_training_that_is_forgotten_is_echoed_to_its_end_and_leaves_no_thread(served: Served) -> None:
+    own, trained = Own(), course()
+    watch(trained.model, trained.optimizer, trained.scaler, url=served.url, mirror=own)
+    trained.run(4)
+    (thread,) = [each for each in threading.enumerate() if each.name == "scalescope-mirror"]
+    del trained
+    gc.collect()
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+    assert {point.step for point in own.points} == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,6 @@ class Lifetime:
         """The training was collected, at any point of any thread: nothing here may wait."""
         self._recorder.finish_all()
         self._link.finish(*FINISHED)
-        if self._echo is not None:
-            self._echo.finish()
 
 
 _LIVING: set[Lifetime] = set()

@@ -63,6 +63,11 @@ class Link:
         except RuntimeError as error:
             logger.warning("scalescope: nothing is recorded: %s", error)
 
+    @property
+    def running(self) -> bool:
+        """Whether the thread is there: it ends when it has delivered the end of the training."""
+        return self._thread.is_alive()
+
     def wake(self) -> None:
         """There is news to drain. From any thread; takes a few microseconds at most and never blocks."""
         # After a fork the child has our memory but not our thread: it must not touch the parent's socket.

@@ -138,7 +138,7 @@ class LiveScope(Scope):
         self._edge = Edge()
         recorder = Recorder()
         # Not through this scope: the thread of the echo must not keep the training.
-        echo = Echo(mirrors, settings, lambda: link.run_id) if mirrors else None
+        echo = Echo(mirrors, settings, lambda: link.run_id, lambda: link.running) if mirrors else None
         link = Link(hello, settings, recorder if echo is None else Echoed(recorder, echo), agreement=agreement)
         self._link = link
         self._tap = self._edge.call(

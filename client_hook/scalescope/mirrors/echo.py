@@ -37,13 +37,19 @@ logger = logging.getLogger("scalescope")
 
 
 class Echo:
-    """Echoes to ``mirrors`` what it takes, and the findings of the run whose id ``run`` tells ("": not known)."""
+    """Echoes to ``mirrors`` what it takes, and the findings of the run whose id ``run`` tells ("": not known).
 
-    def __init__(self, mirrors: Sequence[Mirror], settings: Settings, run: Callable[[], str]) -> None:
+    It comes to its end when it is closed, or when ``goes_on`` says that nothing is sent any more.
+    """
+
+    def __init__(
+        self, mirrors: Sequence[Mirror], settings: Settings, run: Callable[[], str], goes_on: Callable[[], bool]
+    ) -> None:
         self.left_out = 0
         self._mirrors = [_Guarded(mirror) for mirror in mirrors]
         self._settings = settings
         self._run = run
+        self._goes_on = goes_on
         self._lock = threading.Lock()
         self._waiting: deque[Record] = deque()
         self._bytes = 0
@@ -52,7 +58,6 @@ class Echo:
         self._ask_every_s = FINDINGS_S
         self._ask_at = 0.0
         self._closing = threading.Event()
-        self._finishing = False
         self._thread = threading.Thread(target=self._work, name="scalescope-mirror", daemon=True)
 
     def start(self) -> None:
@@ -73,10 +78,6 @@ class Echo:
                 self._bytes -= _size(self._waiting.popleft())
                 self.left_out += 1
 
-    def finish(self) -> None:
-        """Echo what is left, without a wait here, not even for a lock: a training may be collected anywhere."""
-        self._finishing = True
-
     def close(self) -> None:
         """Echo what is left: at most two seconds of waiting. Again: nothing."""
         self._closing.set()
@@ -84,7 +85,7 @@ class Echo:
             self._thread.join(CLOSE_S)
 
     def _work(self) -> None:
-        while not self._closing.wait(TICK_S) and not self._finishing:
+        while not self._closing.wait(TICK_S) and self._goes_on():
             self._echo_points()
             if time.monotonic() >= self._ask_at:
                 self._echo_findings()
@@ -92,7 +93,6 @@ class Echo:
         self._echo_points()
         if self._echo_findings():
             time.sleep(JUDGED_S)
-            self._echo_points()
             self._echo_findings(last=True)
 
     def _echo_points(self) -> None:
