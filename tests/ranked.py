@@ -1,4 +1,6 @@
-"""Trainings among ranks: ``python -m tests.ranked RANK WORLD RENDEZVOUS`` runs them all on one rank; JSON comes out.
+"""Trainings among ranks: ``python -m tests.ranked RANK WORLD RENDEZVOUS [URL]`` runs them on one rank; JSON comes out.
+
+With the address of a server two of them are reported there, and their runs come out.
 
 Everything is a small multiple of a power of two, so that sums are exact in whatever order they are taken: what all
 ranks tell together must be what one rank alone tells, to the last count.
@@ -11,12 +13,13 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scalescope
 import torch
 from scalescope import wire
 from scalescope.packing import unpack
@@ -86,6 +89,32 @@ def share(rank: int, world: int) -> slice:
     return slice(BATCH * rank // world, BATCH * (rank + 1) // world)
 
 
+def batches(pair: Pair, mine: slice) -> Iterator[torch.Tensor]:
+    """Of each update the part of the batch that is ``mine``, for which ``pair`` is set."""
+    torch.manual_seed(1)
+    for update in range(UPDATES):
+        batch = torch.randint(-2, 3, (BATCH, 5)).float()
+        factor = torch.ones(BATCH, 7)
+        factor[-1, ROW] = torch.inf if update == BAD else 1.0
+        pair.factor = factor[mine]
+        yield batch[mine]
+
+
+def reported(url: str, wrap: Wrap | None = None, rank: int = 0, world: int = 1) -> str:
+    """The run that a server has of the training."""
+    pair = Pair()
+    model = pair if wrap is None else wrap(pair)
+    optimizer = torch.optim.SGD(model.parameters(), lr=2.0**-6)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8)
+    with scalescope.watch(model, optimizer, scaler, url=url, every=1) as scope:
+        for batch in batches(pair, share(rank, world)):
+            optimizer.zero_grad()
+            scaler.scale(model(batch).mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    return scope.run_id
+
+
 def train(
     wrap: Wrap | None = None,
     *,
@@ -109,19 +138,13 @@ def train(
     model = pair if wrap is None or late else wrap(pair)
     optimizer = torch.optim.SGD(model.parameters(), lr=2.0**-6)
     scaler = scaler or torch.amp.GradScaler("cpu", init_scale=2.0**8)
-    mine = share(rank, world)
     seen = pair if inner or late else model
     ears = watching(seen, optimizer, scaler, every=1, histograms=KINDS) if watched else nullcontext()
     with ears as heard, Calls() as calls:
         model = wrap(pair) if wrap is not None and late else model
-        torch.manual_seed(1)
-        for update in range(UPDATES):
-            batch = torch.randint(-2, 3, (BATCH, 5)).float()
-            factor = torch.ones(BATCH, 7)
-            factor[-1, ROW] = torch.inf if update == BAD else 1.0
-            pair.factor = factor[mine]
+        for update, batch in enumerate(batches(pair, share(rank, world))):
             optimizer.zero_grad()
-            scaler.scale(model(batch[mine]).mean()).backward()
+            scaler.scale(model(batch).mean()).backward()
             if average:
                 _average(model, world)
             if clips:
@@ -315,15 +338,21 @@ def launched(world: int, folder: Path, module: str = "tests.ranked", *more: str)
     return [json.loads(answer) for answer, _ in said]
 
 
-def main(rank: int, world: int, rendezvous: str) -> None:
+def main(rank: int, world: int, rendezvous: str, url: str | None = None) -> None:
     # Torch's own, of what it means to do differently one day.
     warnings.simplefilter("ignore")
     distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world)
-    told = all_of(rank, world)
+    if url is None:
+        told: dict[str, Any] = all_of(rank, world)
+    else:
+        told = {
+            name: reported(url, wrap, rank, world)
+            for name, wrap in (("ddp", DistributedDataParallel), ("fsdp2", _sharded))
+        }
     distributed.barrier()
     distributed.destroy_process_group()
     sys.stdout.write(json.dumps(told))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
