@@ -31,7 +31,7 @@ import { bytes } from "./setup.js";
 
 // Of fewer, the rows alone are seen at a glance.
 const FEW = 8;
-// The gravest first; each has a sign of its own beside its colour.
+// Each has a sign of its own beside its colour.
 /** @type {Record<RankState, string>} */
 const SIGNS = { crashed: "✕", silent: "?", stalled: "‖", absent: "–", running: "", finished: "✓" };
 

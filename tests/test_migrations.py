@@ -94,6 +94,24 @@ def test_an_older_database_keeps_what_it_holds_and_its_runs_go_on(database: str,
     store.close()
 
 
+def test_ranks_stored_before_they_were_merged_stay_apart_until_one_of_them_connects_again(database: str) -> None:
+    stored_at("m0002", database)
+    store = open_store(database)
+    detail = store.reader.run("run")
+    assert (detail.world_size, detail.ranks) == (1, [0, 1])
+    assert [(rank.rank, rank.attempted, rank.skipped) for rank in detail.rank_states] == [(0, 20, 1), (1, 20, 1)]
+    assert [(event.step, event.rank) for event in store.reader.run_events("run")[0]] == [(7, 0)]
+    before = store.reader.samples("run", points=1)[1]
+    assert [bucket.samples.tolist() for bucket in before] == [[2, 2]]
+    told = Dictation(sequence=store.writer.ledger(RunId("run"), "first", 1).result().highest + 1)
+    store.writer.append(batch(hello(rank=1), told.steps(20, 1))).result()
+    assert store.reader.run("run").world_size == 2
+    # Of what rank 1 had stored nothing says whether it was the same as rank 0's: that is what the merge begins with.
+    merged = store.reader.samples("run", points=1)[1]
+    assert [bucket.samples.tolist() for bucket in merged] == [[2, 2]]
+    store.close()
+
+
 def test_a_newer_database_is_refused_in_a_sentence(database: str) -> None:
     open_store(database).close()
     run_sql(database, "UPDATE alembic_version SET version_num = 'm9999'")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 from scalescope_server.ranks import named, rank_sentences
-from scalescope_server.store.records import Disagreement, Opinion, RankRow, RankState
+from scalescope_server.store.records import Disagreement, Opinion, RankRow, RankState, SegmentRow
 
 from tests.test_figures_told import detail
 
@@ -73,7 +73,16 @@ def test_ranks_that_ended_apart_lag_or_never_called_are_told() -> None:
         "Rank 1 is 1,200 updates behind the farthest one.",
         "Of 4 ranks 3 have called: rank 3 not yet.",
     ]
-    assert said(rank(0), rank(1, "absent"), world_size=5000)[0] == "Of 5,000 ranks 1 have called: 4,999 ranks not yet."
+    assert said(rank(0), rank(1, "absent"), world_size=5000)[0] == "Of 5,000 ranks 1 has called: 4,999 ranks not yet."
+
+
+def test_ranks_that_have_not_called_yet_are_not_missed_while_a_training_starts() -> None:
+    segment = SegmentRow(
+        id="s", ordinal=0, started_at=NOW - 29, ended_at=None, end=None, detail=None, first_step=0, order="unknown"
+    )
+    run = replace(detail(), world_size=2, rank_states=[rank(0), rank(1, "absent")], segments=[segment])
+    assert rank_sentences(run, NOW) == []
+    assert len(rank_sentences(run, NOW + 2)) == 1
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from scalescope_server.store.records import Disagreement, Opinion, RankRow, Rank
 
 # So many updates may one rank be ahead of another between two deliveries.
 USUAL_LAG = 100
+# Ranks do not all call at once.
+STARTING_S = 30.0
 _MOST_NAMED = 8
 
 
@@ -23,7 +25,8 @@ def rank_sentences(detail: RunDetail, now: float) -> list[str]:
         return []
     ranks = detail.rank_states
     found = [*_dead(ranks, now), *map(_disagreement, detail.disagreements), *_ends(ranks), *_laggards(ranks)]
-    return [*found, *_absent(ranks, detail)]
+    starting = bool(detail.segments) and now - detail.segments[-1].started_at < STARTING_S
+    return found if starting else [*found, *_absent(ranks, detail)]
 
 
 def named(ranks: Sequence[int]) -> str:
@@ -111,7 +114,7 @@ def _absent(ranks: Sequence[RankRow], detail: RunDetail) -> Iterator[str]:
     if called < detail.world_size and ranks:
         absent = [rank.rank for rank in ranks if rank.state == "absent"]
         who = named(absent) if called + len(absent) == detail.world_size else f"{detail.world_size - called:,} ranks"
-        yield f"Of {detail.world_size:,} ranks {called:,} have called: {who} not yet."
+        yield f"Of {detail.world_size:,} ranks {called:,} {'has' if called == 1 else 'have'} called: {who} not yet."
 
 
 def _duration(seconds: float) -> str:
