@@ -62,8 +62,9 @@ def wrappers(models: Sequence[nn.Module]) -> list[nn.Module]:
     fsdp = sys.modules.get("torch.distributed.fsdp")
     kinds += [] if fsdp is None else [fsdp.FullyShardedDataParallel]
     seen = [*(part for model in models for part in model.modules()), *gc.get_objects()]
-    # By the type alone: what else is there may answer anything when it is asked for its class.
-    return list({id(thing): thing for thing in seen if issubclass(type(thing), tuple(kinds))}.values())
+    # By the type alone: what else is there may answer anything when it is asked for its class. Types are few.
+    wanted = {kind for kind in set(map(type, seen)) if issubclass(kind, tuple(kinds))}
+    return list({id(thing): thing for thing in seen if type(thing) in wanted}.values()) if wanted else []
 
 
 def _replicas(wrapper: DistributedDataParallel) -> Iterator[tuple[int, Held]]:
