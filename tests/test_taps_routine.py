@@ -232,7 +232,7 @@ odd = st.sampled_from(
     moves=st.lists(st.one_of(st.none(), st.none(), st.none(), odd), max_size=24),
     optimizers=st.sampled_from([1, 2]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_whatever_comes_in_between_is_told_as_if_every_update_were_heard_in_full(
     style: Move, moves: list[Move | None], optimizers: int
 ) -> None:

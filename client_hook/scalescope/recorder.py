@@ -41,7 +41,7 @@ class Recorder:
         self._sample_bytes = 0
         self._dropped = 0
         self._finished = -1
-        self._progress: tuple[int | None, float | None] = (None, None)
+        self._latest: Update | None = None
         # The link's thread alone uses it. What was waiting may join rows that were told but for their late values.
         self._teller = Teller(2 * max_updates)
 
@@ -52,7 +52,8 @@ class Recorder:
 
     def progress(self) -> tuple[int | None, float | None]:
         """The last closed update and when it closed, seconds since the epoch; None before the first."""
-        return self._progress
+        latest = self._latest
+        return (None, None) if latest is None else (latest.step, latest.at)
 
     def put_known(self, record: Known) -> None:
         """Take a record that is whole already."""
@@ -67,19 +68,24 @@ class Recorder:
 
     def put(self, update: Update) -> None:
         """Take a closed update."""
+        if not (update.measured or update.extras):
+            self.put_plain(update)
+            return
         with self._lock:
-            self._waiting.append(update)
-            sampled = bool(update.measured or update.extras)
-            if sampled:
-                self._sample_bytes += update.sample_bytes
-                if update.periodic:
-                    self._periodic.append(update)
-            if self._sample_bytes > self._max_sample_bytes or len(self._waiting) > self._max_updates:
+            self._sample_bytes += update.sample_bytes
+            if update.periodic:
+                self._periodic.append(update)
+        self.put_plain(update)
+        self._tell()
+
+    def put_plain(self, update: Update) -> None:
+        """The same of one at which nothing was measured: in few calls, since nearly all are such."""
+        # To append takes no lock: whoever takes something away holds it.
+        self._waiting.append(update)
+        self._latest = update
+        if len(self._waiting) > self._max_updates or self._sample_bytes > self._max_sample_bytes:
+            with self._lock:
                 self._make_room()
-        self._progress = (update.step, update.at)
-        self._finished = max(self._finished, update.step - 1)
-        if sampled:
-            self._tell()
 
     def finish(self, step: int) -> None:
         """Nothing is added any more to the updates up to ``step``."""
@@ -90,14 +96,17 @@ class Recorder:
 
     def finish_all(self) -> None:
         """Nothing is added any more to any update that is closed."""
-        self.finish(-1 if self._progress[0] is None else self._progress[0])
+        if self._latest is not None:
+            self.finish(self._latest.step)
 
     def drain(self) -> list[Record]:
         """Everything that can be told, in causal order, sequences 0. Only the link's thread may call it."""
         records: list[Record] = []
         while (taken := self._next()) is not None:
             records += self._teller.tell(*taken)
-        finished = self._finished if self.overtaken is None else max(self._finished, self.overtaken())
+        # The update under way when the last one closed had begun by then.
+        before = -1 if self._latest is None else self._latest.step - 1
+        finished = max(self._finished, before, -1 if self.overtaken is None else self.overtaken())
         return records + self._teller.rows(finished)
 
     def _tell(self) -> None:

@@ -120,7 +120,7 @@ class Update:
     blind: str = ""
     values: dict[str, Value] = field(default_factory=dict)
     tokens: list[Value] = field(default_factory=list)
-    scheduled: dict[int, int] = field(default_factory=dict)
+    scheduled: dict[int, int] | None = None
     schedules: Late | None = None
     schedule: dict[str, object] | None = None
 

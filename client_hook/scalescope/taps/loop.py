@@ -41,6 +41,7 @@ class Recording(Protocol):
     def put_known(self, record: Known) -> None: ...
     def put_scale_set(self, change: ScaleSet) -> None: ...
     def put(self, update: Update) -> None: ...
+    def put_plain(self, update: Update) -> None: ...
     def finish(self, step: int) -> None: ...
 
 
@@ -256,12 +257,11 @@ class Loop:
         try:
             if self._attended or update.measured or not self.sampling.quiet:
                 self._let_watch(update)
-            self._add_facts(update, spent_ns, growth_tracker)
             self._backward.close_window(self._consumed)
             if self._backward.has_news and (layout := self._backward.news()) is not None:
                 self._recording.put_known(layout)
         finally:
-            self._begin_next(update)
+            self._pass(update, spent_ns, growth_tracker)
             self._recording.put(update)
         return update
 
@@ -278,9 +278,8 @@ class Loop:
         self.sampling.pass_by()
         if not self.sampling.quiet:
             self._let_watch(update)
-        self._add_facts(update, spent_ns, growth_tracker)
-        self._begin_next(update)
-        self._recording.put(update)
+        self._pass(update, spent_ns, growth_tracker)
+        self._recording.put_plain(update)
         return update.step
 
     def finish(self) -> None:
@@ -315,7 +314,8 @@ class Loop:
         identities = {id(gradient) for gradient in some}
         return [number for number, each in enumerate(self.optimizers) if has_gradient(each, identities)]
 
-    def _add_facts(self, update: Update, spent_ns: int, growth_tracker: Value | None) -> None:
+    def _pass(self, update: Update, spent_ns: int, growth_tracker: Value | None) -> None:
+        """Enter what is known of ``update`` by its end, and begin the next."""
         now, values = perf_counter_ns(), update.values
         values["hook_ms"] = spent_ns / 1e6
         if growth_tracker is not None:
@@ -329,12 +329,11 @@ class Loop:
             self.note_rate()
         if self._schedules.heard:
             update.schedules = self._schedules
-
-    def _begin_next(self, update: Update) -> None:
         self._last = update
         self._step += 1
         self._open = Update(self._step, 0.0)
-        self._consumed.clear()
+        if self._consumed:
+            self._consumed.clear()
         self.backward_ran = False
 
 

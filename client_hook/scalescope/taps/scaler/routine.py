@@ -62,6 +62,8 @@ class Routine:
     def __init__(self, loop: Loop, scale: Reader, tracker: Reader, in_full: InFull) -> None:
         # Whether the update under way is noted down; and whether that is all that is done.
         self.noting = self.alone = False
+        # Whether all verdicts are known before an update: among ranks they may become one in the end.
+        self.sure = False
         # By the optimizer's id.
         self.tracks: dict[int, Track] = {}
         self._loop = loop
@@ -81,11 +83,6 @@ class Routine:
         self._facts: UpdateFacts | None = None
         # The last update that closed, and where the counters were by then. The link's thread reads it.
         self._closed = (-1, 0)
-
-    @property
-    def sure(self) -> bool:
-        """Whether all verdicts of the update under way are known: among ranks they may become one since."""
-        return self.alone and not self._among_ranks
 
     def scaled(self, scaler: GradScaler) -> bool:
         """A loss was scaled."""
@@ -209,7 +206,8 @@ class Routine:
         self.noting, self._loop.shorthand = False, None
         if self.alone:
             self._find()
-            self.alone, moments, self._moments = False, self._moments, []
+            self.alone = self.sure = False
+            moments, self._moments = self._moments, []
             self._loop.resume({track.number: track.left for track in self.tracks.values()}, self._calls)
             for tell, told in moments:
                 self._loop.edge.guard(tell, *told)
@@ -229,7 +227,7 @@ class Routine:
         self._note(self._loop.step - 1)
         if self._rehearsed >= _REHEARSALS:
             self._loop.rest(self.began)
-            self.alone = True
+            self.alone, self.sure = True, not self._among_ranks
 
     def _key(self, number: int) -> int:
         return id(self._loop.optimizers[number])

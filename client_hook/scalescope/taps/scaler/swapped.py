@@ -52,7 +52,7 @@ class Tapped(GradScaler):
         was_set = (args[0] if args else kwargs.get("new_scale")) is not None
         taps = _taps(self)
         for tap in taps:
-            if tap.wants_update(self):
+            if not tap.routine.sure and tap.wants_update(self):
                 tap.loop.edge.call(tap.updating, self)
         result = super().update(*args, **kwargs)
         for tap in taps:

@@ -184,8 +184,6 @@ class ScalerTap:
 
     def wants_update(self, scaler: GradScaler) -> bool:
         """Whether not all is known of an update before it happens. Among ranks verdicts may have become one."""
-        if self.routine.sure:
-            return False
         known = self._scale.is_current(scaler) and self._tracker.is_current(scaler)
         return not known or len(self._read) != len(self._found) or is_among_ranks()
 

@@ -70,15 +70,18 @@ class Schedules:
             self.heard = True
             self._clocks[key] = Clock(type(scheduler).__name__, optimizer)
         update.schedules = self
+        if update.scheduled is None:
+            update.scheduled = {}
         update.scheduled[key] = update.scheduled.get(key, 0) + 1
 
     def finish(self, update: Update) -> None:
         """Nothing is added to ``update`` any more, and all its numbers are here: tell what schedulers did in it."""
         # A copy, made at once: the training thread may hear another one meanwhile.
         clocks = dict(self._clocks)
+        scheduled = update.scheduled or {}
         for key, clock in clocks.items():
-            clock.judge(update, update.scheduled.get(key, 0))
+            clock.judge(update, scheduled.get(key, 0))
         key, clock = max(clocks.items(), key=lambda item: item[1].steps)
         update.values["scheduler_steps"] = float(clock.steps)
-        steps = update.scheduled.get(key, 0)
+        steps = scheduled.get(key, 0)
         update.schedule = {"class": clock.name, "steps": steps, "follows": clock.follows}
