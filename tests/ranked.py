@@ -9,13 +9,11 @@ ranks tell together must be what one rank alone tells, to the last count.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,7 +39,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.small_training import columns, events, layouts, watching
 
-ROOT = Path(__file__).parents[1]
 BATCH = 8
 UPDATES = 4
 # In this update the last sample, which the last rank has, overflows at this row of the first layer, which the first
@@ -315,27 +312,6 @@ def all_of(rank: int, world: int) -> dict[str, Told]:
         "fsdp1, not watched": train(_flat(True, FULL), scaler=_summed_scaler(), watched=False, **here),
         "tensor parallel": tensor_parallel(rank),
     }
-
-
-def launched(world: int, folder: Path, module: str = "tests.ranked", *more: str) -> list[Any]:
-    """What each rank says of ``module``, a program that takes its rank, the world, a file to meet at, and ``more``."""
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", module, str(rank), str(world), str(folder / "rendezvous"), *more],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(world)
-    ]
-    try:
-        said = [rank.communicate(timeout=180) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert all(rank.returncode == 0 for rank in ranks), "\n".join(errors[-3000:] for _, errors in said)
-    return [json.loads(answer) for answer, _ in said]
 
 
 def main(rank: int, world: int, rendezvous: str, url: str | None = None) -> None:

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from tests import ranked
-from tests.ranked import ROOT, launched, reported
+from tests.launching import DEADLINE_S, ROOT, launched
+from tests.ranked import reported
 from tests.reporting_ranks import BAD, UPDATES
 from tests.serving import Served
 
@@ -86,7 +87,7 @@ def test_a_launcher_that_starts_all_ranks_again_makes_a_new_segment(served: Serv
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=DEADLINE_S,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "recorded apart" not in done.stderr

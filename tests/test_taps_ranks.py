@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests import ranked
+from tests import launching, ranked
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
 
@@ -37,7 +37,7 @@ def launch(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Ranks]:
 
     @functools.cache
     def launched(world: int) -> Ranks:
-        return ranked.launched(world, tmp_path_factory.mktemp("ranks"))
+        return launching.launched(world, tmp_path_factory.mktemp("ranks"), "tests.ranked")
 
     return launched
 
