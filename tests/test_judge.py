@@ -175,6 +175,24 @@ def test_what_was_committed_before_a_crash_is_judged_at_the_next_start(store: St
     assert store.reader.judgement(RUN)[0] == 300
 
 
+def test_updates_that_waited_for_a_rank_are_judged_when_it_has_died(path: Path) -> None:
+    now = [0.0]
+    with closing(open_store(str(path), clock=lambda: now[0], silent_after_s=60.0)) as store:
+        other = msgspec.structs.replace(hello(20), rank=1, world_size=2)
+        layout = Layout(sequence=0, parameters=[], order="unknown", backward=[])
+        store.writer.append(Batch(other, (layout,), 0.0, 100)).result()
+        send(store, thrashing(400))
+        audience = Audience()
+        judge = Judge(store, audience, look_again_s=0.01)
+        judge.start()
+        assert audience.told.acquire(timeout=10)
+        assert store.reader.judgement(RUN)[0] < 400
+        now[0] = 61.0
+        while store.reader.judgement(RUN)[0] < 400:
+            assert audience.told.acquire(timeout=10)
+        judge.stop()
+
+
 def test_waking_for_a_run_that_is_gone_is_no_accident(store: Store) -> None:
     audience = Audience()
     judge = Judge(store, audience)

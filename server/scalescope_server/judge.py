@@ -26,6 +26,8 @@ from scalescope_server.store.records import FindingRow, RunId
 PASS_ROWS = 4096
 # After a failed pass (a locked or full database) the run waits so long for its next turn.
 RETRY_S = 1.0
+# Updates that waited for a rank which has died meanwhile are judged then, whether or not anything else comes.
+LOOK_AGAIN_S = 30.0
 # torch's default, for a trainer that did not tell its scaler's settings.
 DEFAULT_GROWTH_INTERVAL = 2000
 
@@ -41,9 +43,10 @@ class Audience(Protocol):
 class Judge:
     """Judges runs on a thread of its own, woken by ingest."""
 
-    def __init__(self, store: Store, hub: Audience) -> None:
+    def __init__(self, store: Store, hub: Audience, *, look_again_s: float = LOOK_AGAIN_S) -> None:
         self._store = store
         self._hub = hub
+        self._look_again_s = look_again_s
         self._waiting: dict[RunId, None] = {}
         self._turn = threading.Condition()
         self._stopping = False
@@ -69,15 +72,19 @@ class Judge:
     def _run(self) -> None:
         while not self._attempt(self._take_up_unjudged):
             self._rest()
-        while (run := self._next()) is not None:
-            if not self._attempt(functools.partial(self._judge, run)):
+        while not self._stopping:
+            run = self._next()
+            if run is None:
+                self._attempt(self._take_up_unjudged)
+            elif not self._attempt(functools.partial(self._judge, run)):
                 self._rest()
                 self.wake(run)
 
     def _next(self) -> RunId | None:
+        """The run whose turn it is; None when none came for a while, or when it is time to stop."""
         with self._turn:
-            self._turn.wait_for(lambda: self._stopping or bool(self._waiting))
-            if self._stopping:
+            self._turn.wait_for(lambda: self._stopping or bool(self._waiting), self._look_again_s)
+            if self._stopping or not self._waiting:
                 return None
             run = next(iter(self._waiting))
             del self._waiting[run]
@@ -101,6 +108,8 @@ class Judge:
             self._turn.wait_for(lambda: self._stopping, timeout=RETRY_S)
 
     def _take_up_unjudged(self) -> None:
+        if self._stopping:
+            return
         for run in self._store.reader.unjudged():
             self.wake(run)
 
