@@ -20,16 +20,18 @@ from tests.small_training import Chain, Course, Watched, bf16, columns, fp16, fp
 
 def hooks(model: nn.Module) -> int:
     """How many parameters still have a hook."""
-    return sum(bool(parameter._post_accumulate_grad_hooks) for parameter in model.parameters())
+    return sum(bool(hooks_of(parameter)) for parameter in model.parameters())
+
+
+def hooks_of(parameter: nn.Parameter) -> list[object]:
+    before, after = parameter._backward_hooks, parameter._post_accumulate_grad_hooks
+    return [*(before or {}).values(), *(after or {}).values()]
 
 
 def python_hooks(model: nn.Module) -> int:
     """How many parameters run a line of Python when their gradient comes."""
     return sum(
-        any(
-            type(hook).__module__.startswith("scalescope")
-            for hook in (parameter._post_accumulate_grad_hooks or {}).values()
-        )
+        any(type(hook).__module__.startswith("scalescope") for hook in hooks_of(parameter))
         for parameter in model.parameters()
     )
 
@@ -63,6 +65,18 @@ def test_after_the_first_update_one_parameter_keeps_its_hook_and_two_are_counted
         assert (hooks(course.model), python_hooks(course.model)) == (2, 1)
         watched.end()
     assert hooks(course.model) == 0
+
+
+def test_what_was_listened_to_once_costs_a_backward_nothing_any_more() -> None:
+    # torch goes on calling what once came after a gradient, though its hooks be gone; and what comes before, unless
+    # it is told that there is nothing.
+    course = Course()
+    with watching(course.model, course.optimizer) as watched:
+        course.run(3)
+        traces = [bool(hooks_of(each)) or each._backward_hooks is not None for each in course.model.parameters()]
+        called = [each._post_accumulate_grad_hooks is not None for each in course.model.parameters()]
+        watched.end()
+    assert sum(traces) == sum(called) == 2
 
 
 def test_every_optimizer_keeps_two_hooks_though_it_steps_late() -> None:

@@ -68,6 +68,7 @@ def test_removing_puts_every_hook_and_class_back_and_may_be_repeated() -> None:
     assert not course.optimizer._optimizer_step_pre_hooks
     assert not course.optimizer._optimizer_step_post_hooks
     assert not any(parameter._post_accumulate_grad_hooks for parameter in course.model.parameters())
+    assert all(parameter._backward_hooks is None for parameter in course.model.parameters())
 
 
 def test_two_trainings_are_watched_side_by_side() -> None:

@@ -107,6 +107,7 @@ def test_an_argument_that_cannot_be_used_is_refused_before_anything_is_hooked(
     assert caught.value.name == named
     assert type(course.scaler) is torch.amp.GradScaler
     assert not any(parameter._post_accumulate_grad_hooks for parameter in course.model.parameters())
+    assert all(parameter._backward_hooks is None for parameter in course.model.parameters())
 
 
 def test_two_trainings_report_to_runs_of_their_own(server: SmallServer, shelf: Shelf) -> None:

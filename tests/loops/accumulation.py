@@ -174,6 +174,8 @@ def distributed(run: Run) -> None:
     parallel = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(parallel.parameters(), lr=0.01)
     watch = run.watch(parallel, optimizer, scaler, author={"": model})
+    if dist.get_rank():
+        watch.expect(unnamed="another rank names", replica=True)
     torch.manual_seed(dist.get_rank())
     for step in range(9):
         optimizer.zero_grad()
@@ -202,7 +204,7 @@ def _one_rank(run: Run) -> None:
 
 @ACCUMULATION.judged("DistributedDataParallel with no_sync, two ranks")
 def _two_ranks() -> list[str]:
-    """The same in two processes, of which one overflows: both skip, and both name the same culprit"""
+    """The same in two processes, of which one overflows: both skip, and the one that reports names the culprit"""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "tests.loops.ranks", str(Path(folder) / "store")]
         with ExitStack() as stack:
@@ -212,5 +214,4 @@ def _two_ranks() -> list[str]:
             ]
             told = [rank.communicate(timeout=_DEADLINE_S)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0]
-    assert told[0] == told[1]
-    return [f"on both ranks: {told[0].strip()}"]
+    return [f"on the first rank: {told[0].strip()}; on the other one: {told[1].strip()}"]

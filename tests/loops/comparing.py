@@ -27,8 +27,9 @@ def compare(records: Sequence[wire.Record], count: Count) -> list[str]:
     Raises:
         AssertionError: where a recorded fact is not the counted one.
     """
-    parts = (_updates, _skips, _scales, _rates, _losses, _gradients, _micro_batches, _formats, _weights, _windows)
-    return [words for part in parts for words in part(records, count)]
+    told = (_updates, _skips, _scales, _rates, _losses)
+    measured = (_unmeasured,) if count.replica else (_gradients, _micro_batches, _formats, _weights)
+    return [words for part in (*told, *measured, _windows) for words in part(records, count)]
 
 
 def _updates(records: Sequence[wire.Record], count: Count) -> Iterator[str]:
@@ -116,6 +117,12 @@ def _gradients(records: Sequence[wire.Record], count: Count) -> Iterator[str]:
         _alike(sample, {name: grad for grads in update.gradients.values() for name, grad in grads.items()}, found)
         measured.update(found)
     yield f"histograms of {len(measured)} gradients in {len(due)} samples"
+
+
+def _unmeasured(records: Sequence[wire.Record], _: Count) -> Iterator[str]:
+    assert not samples(records)
+    assert not any(isinstance(record, wire.Tally) and record.subject == "parameter" for record in records)
+    yield "gradients and weights left to the rank that reports them"
 
 
 def _closer(count: Count, step: int) -> str:

@@ -70,6 +70,7 @@ class Count:
         set: step -> the scale before and after, where the trainer set it.
         formats: the compute formats that the loop knows.
         unnamed: a word of the reason where no culprit can be named.
+        replica: another rank reports the gradients, which are the same on all.
         untold: parameters of which nobody can tell which gradients their update came from.
     """
 
@@ -79,6 +80,7 @@ class Count:
     set: dict[int, tuple[float, float]] = field(default_factory=dict)
     formats: dict[str, str] = field(default_factory=dict)
     unnamed: str = ""
+    replica: bool = False
     untold: list[str] = field(default_factory=list)
 
 

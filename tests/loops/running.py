@@ -46,7 +46,12 @@ class Watch:
         """From here on the loop uses another scaler, which ``watch`` was not told of."""
 
     def expect(
-        self, *, formats: Mapping[str, str] | None = None, unnamed: str = "", untold: Sequence[str] = ()
+        self,
+        *,
+        formats: Mapping[str, str] | None = None,
+        unnamed: str = "",
+        untold: Sequence[str] = (),
+        replica: bool = False,
     ) -> None:
         """What the loop knows by itself: see :class:`~tests.loops.counting.Count`."""
 
@@ -89,10 +94,16 @@ class CountedWatch(Watch):
         self.counter.replaced(scaler)
 
     def expect(
-        self, *, formats: Mapping[str, str] | None = None, unnamed: str = "", untold: Sequence[str] = ()
+        self,
+        *,
+        formats: Mapping[str, str] | None = None,
+        unnamed: str = "",
+        untold: Sequence[str] = (),
+        replica: bool = False,
     ) -> None:
         self.counter.count.formats.update(formats or {})
         self.counter.count.unnamed = unnamed
+        self.counter.count.replica = replica
         self.counter.count.untold += untold
 
     def fact(self, **facts: object) -> None:

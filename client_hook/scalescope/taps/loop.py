@@ -17,7 +17,8 @@ from scalescope.readback import Value, read_later
 from scalescope.taps.backward.ends import Ends
 from scalescope.taps.backward.freshness import Stamp
 from scalescope.taps.backward.gradients import has_gradient
-from scalescope.taps.backward.watch import NO_TASK, BackwardWatch, graph_task
+from scalescope.taps.backward.hooks import NO_TASK, graph_task
+from scalescope.taps.backward.watch import BackwardWatch
 from scalescope.taps.budget import Budget
 from scalescope.taps.edge import Edge, logger
 from scalescope.taps.logged import Intake
@@ -216,7 +217,8 @@ class Loop:
         self._backward.find(number, stamp, graph=graph, added=added)
 
     def catch_up(self) -> None:
-        """Hear of a backward pass that left out what is listened to, before anything that comes after it."""
+        """Hear of all gradients that came, and of a backward that left out what is listened to, before what follows."""
+        self._backward.pass_on()
         if not self.backward_ran and self._backward.overheard():
             self._backward.heard(NO_TASK, None)
 

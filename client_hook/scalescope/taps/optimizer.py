@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from scalescope.taps.backward.watch import NO_TASK, graph_task
+from scalescope.taps.backward.hooks import NO_TASK, graph_task
 from scalescope.taps.edge import eager
 from scalescope.taps.loop import Loop
 

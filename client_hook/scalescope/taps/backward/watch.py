@@ -10,34 +10,24 @@ layers were frozen) all are listened to again.
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import torch
-from torch.utils.hooks import RemovableHandle
 
 from scalescope.taps.backward.ends import Ends
 from scalescope.taps.backward.formats import Formats
 from scalescope.taps.backward.freshness import Freshness, Stamp, stamp_of
 from scalescope.taps.backward.gradients import local
+from scalescope.taps.backward.hooks import NO_TASK, Hooks, graph_task
 from scalescope.taps.backward.order import BackwardOrder, is_eager
 from scalescope.taps.backward.passes import Passes
-from scalescope.taps.edge import Edge, eager
+from scalescope.taps.edge import Edge
 from scalescope.taps.library.optimizer import LibraryOptimizer
 from scalescope.taps.parameters import Parameters
 from scalescope.wire import Layout, Order
 
 # How often all parameters are listened to again to give late ones a place: each time costs as the first update.
 _RELISTENINGS = 32
-NO_TASK = -1
-
-
-def _outside() -> int:
-    return NO_TASK
-
-
-# The number of the backward that is running in this thread; NO_TASK outside of one, or where torch tells none.
-graph_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", _outside)  # noqa: SLF001 - detected
 
 
 class BackwardWatch:
@@ -58,16 +48,17 @@ class BackwardWatch:
     ) -> None:
         self._parameters = parameters
         self._optimizers = optimizers
-        self.edge = edge
         self.heard = heard
         self._counted = counted
-        self._handles: dict[int, RemovableHandle] = {}
+        self._hooks = Hooks(edge, self)
         self._owners: dict[int, int] = {}
         # For each optimizer the first and the last to get a gradient; and what counts at both, as long as they agree.
         self._sentinels: dict[int, tuple[int, ...]] = {}
         self._ends: dict[int, Ends] = {}
         # Which keep their hooks.
         self._kept: set[int] = set()
+        # Whether gradients were seen to be used up within a backward: maybe by hooks that are called before ours.
+        self._steps_inside = False
         self._gradients: dict[int | None, int] = {}
         self._passes = Passes()
         self._freshness = Freshness()
@@ -168,6 +159,10 @@ class BackwardWatch:
             self._hook(index)
             self._freshness.leave(index, stamp)
 
+    def pass_on(self) -> None:
+        """Hear of the gradients that came: within a backward, what steps there may throw them away next."""
+        self._hooks.pass_on()
+
     def overheard(self) -> bool:
         """Whether a backward pass ran that :attr:`heard` was not told of."""
         if self._began is not None:
@@ -176,15 +171,17 @@ class BackwardWatch:
 
     def close_window(self, consumed: Collection[int]) -> None:
         """An update closed, in which the gradients of the optimizers ``consumed`` were used up."""
+        self._hooks.pass_on()
         self._windows += 1
         self._closed_in = graph_task()
+        self._steps_inside = self._steps_inside or self._closed_in != NO_TASK
         heard = list(self._passes.heard)
         for number in consumed:
             sentinels = self._sentinels.get(number)
             if sentinels is not None and sentinels[0] not in heard and sentinels[-1] not in heard:
                 self._miss(number)
         # Once only those are left that keep their hooks there is nothing to settle.
-        settling = self._formats.sought or len(self._handles) > len(self._kept)
+        settling = self._formats.sought or len(self._hooks) > len(self._kept)
         if settling:
             self._choose(heard)
         for index in heard:
@@ -224,14 +221,19 @@ class BackwardWatch:
         for ends in self._ends.values():
             ends.remove()
         self._ends.clear()
-        for index in list(self._handles):
-            self._unhook(index)
+        self._hooks.remove()
 
-    def note(self, index: int, tensor: torch.Tensor) -> None:
+    def coming(self, index: int, tensor: torch.Tensor, gradient: torch.Tensor) -> None:
+        """A gradient is about to be accumulated: of one that comes first in its window the format may be told."""
+        # What steps inside a backward has begun the next window there.
+        in_last = graph_task() == self._closed_in != NO_TASK
+        if self._began is None and not in_last and index not in self._passes.heard:
+            self._look(index, tensor, gradient)
+
+    def note(self, index: int, tensor: torch.Tensor, task: int, *, graph: bool) -> None:
         """A gradient was accumulated."""
         if self._began is not None:
             return
-        task = graph_task()
         # An optimizer that steps inside the backward closes the update there: what follows is no new one.
         if task == self._closed_in != NO_TASK:
             return
@@ -243,16 +245,11 @@ class BackwardWatch:
             self.heard(task, owner)
             self._closed_in = NO_TASK
             self._gradients[owner] = self._gradients.get(owner, 0) + 1
-        gradient = tensor.grad
-        # A tensor takes long to say what it has not.
-        if gradient is not None and type(gradient) is not torch.Tensor:
-            gradient = local(gradient)
-        # In a backward that makes no graph gradients are off.
-        count = self._add(index, stamp_of(gradient), graph=torch.is_grad_enabled())
+        count = self._add(index, stamp_of(self._gradient(index)), graph=graph)
         if first:
             self._counted(owner, count)
         if self._whole or index not in self._learnt:
-            self._learn(index, tensor, task, gradient if count == 1 else None)
+            self._learn(index, tensor, task, alone=count == 1)
 
     def find(self, number: int, stamp: Stamp, *, graph: bool, added: int = 1) -> None:
         """So many backward passes of an optimizer, which no hook heard, were found in its first gradient."""
@@ -267,14 +264,18 @@ class BackwardWatch:
         self._freshness.hear(index, count, identity, version, graph=graph, added=added)
         return count
 
-    def _learn(self, index: int, tensor: torch.Tensor, task: int, gradient: torch.Tensor | None) -> None:
-        """``gradient``: that of a single micro-batch."""
+    def _learn(self, index: int, tensor: torch.Tensor, task: int, *, alone: bool) -> None:
+        """``alone``: it is the gradient of a single micro-batch."""
+        gradient = self._gradient(index)
+        if alone and gradient is not None and self._hooks.hears_after(index):
+            self._look(index, tensor, gradient)
+        self._order.hear(index, task, whole=self._whole)
+
+    def _look(self, index: int, tensor: torch.Tensor, gradient: torch.Tensor) -> None:
         if index not in self._order:
             self.has_news = True
             self._formats.seek(index, tensor)
-        self._order.hear(index, task, whole=self._whole)
-        if gradient is not None:
-            self._formats.look(index, gradient)
+        self._formats.look(index, local(gradient))
 
     def _choose(self, heard: Sequence[int]) -> None:
         """Choose sentinels for the optimizers that were heard and have none."""
@@ -288,6 +289,9 @@ class BackwardWatch:
                 if first != last:
                     self._kept.discard(last)
                 self._ends[number] = Ends(self._parameters.tensors[first], self._parameters.tensors[last])
+
+            for index in self._kept.intersection((first, last)):
+                self._hook(index)
 
     def _settle(self, heard: Sequence[int]) -> None:
         news = [self._formats.settle(), self._order.close_window()]
@@ -348,34 +352,12 @@ class BackwardWatch:
         return [index for index in indexes if self._owners.get(index) == number]
 
     def _hook(self, index: int) -> None:
-        # Always anew: converting a model may have swapped what is behind a parameter, and with it the hook.
-        self._unhook(index)
-        tensor = self._parameters.tensors[index]
-        if tensor.is_leaf and tensor.requires_grad:
-            self._handles[index] = tensor.register_post_accumulate_grad_hook(_Hook(self, index))
+        after = index in self._kept and not self._steps_inside
+        self._hooks.hang(index, self._parameters.tensors[index], after=after)
 
     def _unhook(self, index: int) -> None:
-        handle = self._handles.pop(index, None)
-        if handle is not None:
-            handle.remove()
+        if self._hooks.take_off(index):
             self._whole = False
-
-
-class _Hook:
-    """What hangs on a parameter. Copies and pickles of a model do not carry it."""
-
-    __slots__ = ("_index", "_watch")
-
-    def __init__(self, watch: BackwardWatch, index: int) -> None:
-        # Weak: the collector does not see what a tensor's hooks hold, so a cycle through one lives for ever.
-        self._watch = weakref.ref(watch)
-        self._index = index
-
-    @eager
-    def __call__(self, tensor: torch.Tensor) -> None:
-        watch = self._watch()
-        if watch is not None:
-            watch.edge.call(watch.note, self._index, tensor)
 
 
 def anything_compiled() -> bool:

@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from scalescope.numerics.extremes import Extremes, below_infinity, extremes
-from scalescope.taps.backward.watch import NO_TASK, graph_task
+from scalescope.taps.backward.hooks import NO_TASK, graph_task
 from scalescope.taps.loop import Loop
 from scalescope.taps.modules import bare
 from scalescope.taps.modules.heard import Entry, Heard, Where

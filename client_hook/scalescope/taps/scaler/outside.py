@@ -7,7 +7,7 @@ each of them is an update of its own, which is recorded, and told about in one l
 from __future__ import annotations
 
 from scalescope.readback import Value
-from scalescope.taps.backward.watch import NO_TASK
+from scalescope.taps.backward.hooks import NO_TASK
 from scalescope.taps.loop import Loop
 
 # So many steps between two updates of the scaler are no odd one out.

@@ -81,6 +81,7 @@ class ScalerTap:
 
     def unscaling(self, optimizer: torch.optim.Optimizer) -> None:
         """Gradients are complete and still scaled, and are to be measured."""
+        self.loop.catch_up()
         self.loop.hear_backward()
         self.loop.sampling.take(self.loop.numbers[id(optimizer)])
 
@@ -101,6 +102,7 @@ class ScalerTap:
         asked: bool,
     ) -> None:
         """The same, as it is heard in full: gradients were divided by ``scale``, in a step that was ``asked`` for."""
+        self.loop.catch_up()
         self._found[id(optimizer)] = (optimizer, found)
         if not self.loop.backward_ran:
             self.loop.hear_backward()
