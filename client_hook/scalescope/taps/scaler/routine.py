@@ -64,8 +64,11 @@ class Routine:
         self.noting = self.alone = False
         # Whether all verdicts are known before an update: among ranks they may become one in the end.
         self.sure = False
-        # By the optimizer's id.
+        # By the optimizer's id; and who stepped since the last update, and whether by the scaler.
         self.tracks: dict[int, Track] = {}
+        self.stepped: dict[int, bool] = {}
+        # The scale before an update that changed it, which is no routine any more.
+        self.outgrown: Value | None = None
         self._loop = loop
         self._scale = scale
         self._tracker = tracker
@@ -157,20 +160,23 @@ class Routine:
             self.leave(odd=False)
         return self.alone
 
-    def updated(self, scaler: GradScaler, stepped: dict[int, bool], *, was_set: bool) -> bool:
-        """After ``update``: the update is over. ``stepped`` says who did, and whether by the scaler."""
+    def updated(self, scaler: GradScaler, was_set: bool) -> bool:
+        """After ``update``: the update is over."""
         if not self.noting:
             return False
         for key, track in self.tracks.items():
-            if not (track.asked and stepped.get(key) and track.is_through()):
+            if not (track.asked and self.stepped.get(key) and track.is_through()):
                 return self.leave()
-        if not self.alone and not was_set:
+        if was_set:
+            return self.leave(odd=False)
+        if not self.alone:
             # A rehearsal: the rest is heard in full.
             return False
-        if was_set or not self._scale.reread(scaler):
+        scale, tracker = self._scale.value, self._tracker.value
+        if not self._scale.reread(scaler):
+            self.outgrown = scale
             return self.leave(odd=False)
-        stepped.clear()
-        tracker = self._tracker.value
+        self.stepped.clear()
         self._tracker.reread(scaler)
         self._close(tracker)
         return True

@@ -56,7 +56,8 @@ class Tapped(GradScaler):
                 tap.loop.edge.call(tap.updating, self)
         result = super().update(*args, **kwargs)
         for tap in taps:
-            tap.loop.edge.call(tap.updated, self, was_set)
+            if not (tap.routine.alone and tap.loop.edge.call(tap.routine.updated, self, was_set)):
+                tap.loop.edge.call(tap.updated, self, was_set)
         return result
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
@@ -81,7 +82,9 @@ class TappedUnscaling(Tapped):
         self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, *args: Given, **kwargs: Given
     ) -> Given:
         taps = _taps(self)
-        _tell_unscaling(taps, optimizer)
+        for tap in taps:
+            if not (tap.routine.noting and tap.loop.edge.call(tap.routine.unscaling, optimizer)):
+                tap.unscaling(optimizer)
         found = super()._unscale_grads_(optimizer, inv_scale, *args, **kwargs)
         for tap in taps:
             tap.loop.edge.call(tap.unscaled, self, optimizer, inv_scale, found)
@@ -128,7 +131,9 @@ def heard_unscaling(
     **kwargs: Given,
 ) -> Given:
     """What ``unscale_`` of a scaler answers in which nothing is heard; ``taps`` hear what it leaves on the scaler."""
-    _tell_unscaling(taps, optimizer)
+    for tap in taps:
+        if not (tap.routine.noting and tap.loop.edge.call(tap.routine.unscaling, optimizer)):
+            tap.unscaling(optimizer)
     result = unscale(optimizer, *args, **kwargs)
     states = getattr(scaler, "_per_optimizer_states", {})
     found = states.get(id(optimizer), {}).get("found_inf_per_device", {})
@@ -216,11 +221,3 @@ def _forget(key: int) -> None:
     """The scaler is gone; another one may have come to its address before we heard of it."""
     if key in _LISTENED and _LISTENED[key].scaler() is None:
         del _LISTENED[key]
-
-
-def _tell_unscaling(taps: Iterable[ScalerTap], optimizer: torch.optim.Optimizer) -> None:
-    for tap in taps:
-        if tap.routine.noting and tap.loop.edge.call(tap.routine.unscaling, optimizer):
-            continue
-        if tap.wants_gradients(optimizer):
-            tap.loop.edge.call(tap.unscaling, optimizer)

@@ -40,8 +40,6 @@ class ScalerTap:
         # Optimizer's id -> the optimizer and what was found for it; and the same as far as it was read at once.
         self._found: dict[int, tuple[torch.optim.Optimizer, Found]] = {}
         self._read: dict[int, list[Value]] = {}
-        # Whose step was heard, and whether it was the scaler's.
-        self._stepped: dict[int, bool] = {}
         # Whose step the scaler is asked for just now, and whether its end is to be heard.
         self.stepping_now: torch.optim.Optimizer | None = None
         self.awaits_step = False
@@ -50,6 +48,8 @@ class ScalerTap:
         self._scale, self._tracker = Reader("_scale"), Reader("_growth_tracker")
         self.outside = OutsideSteps(loop)
         self.routine = Routine(loop, self._scale, self._tracker, self)
+        # Whose step was heard, and whether it was the scaler's.
+        self._stepped = self.routine.stepped
 
     def scaler(self) -> GradScaler | None:
         """The scaler in use: of several that took turns, the one that was met last."""
@@ -74,16 +74,16 @@ class ScalerTap:
             self.loop.stopwatch.loss_scaled()
         self.loop.windows.scaled(self._scale.read(scaler))
 
-    def wants_gradients(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether those of an optimizer are to be measured."""
-        number = self.loop.numbers.get(id(optimizer))
-        return number is not None and self.loop.sampling.due(number)
-
     def unscaling(self, optimizer: torch.optim.Optimizer) -> None:
-        """Gradients are complete and still scaled, and are to be measured."""
+        """Gradients are complete and still scaled: they are measured if that is due. Called without an edge."""
+        number = self.loop.numbers.get(id(optimizer))
+        if number is not None and self.loop.sampling.due(number):
+            self.loop.edge.call(self._measure, number)
+
+    def _measure(self, number: int) -> None:
         self.loop.catch_up()
         self.loop.hear_backward()
-        self.loop.sampling.take(self.loop.numbers[id(optimizer)])
+        self.loop.sampling.take(number)
 
     def unscaled(
         self, scaler: GradScaler, optimizer: torch.optim.Optimizer, inverse: torch.Tensor | None, found: Found
@@ -200,12 +200,16 @@ class ScalerTap:
 
     def updated(self, scaler: GradScaler, was_set: bool) -> None:
         """After ``update``. One that only sets the scale, with no gradient looked at, attempts nothing."""
-        last = self._scale.value
-        if self.routine.updated(scaler, self._stepped, was_set=was_set):
-            return
+        if not self.routine.alone:
+            self.routine.updated(scaler, was_set)
         before, self._before = self._before, None
+        last, self.routine.outgrown = self.routine.outgrown, None
         if before is None:
-            before = last, self._tracker.value, list(map(self._verdict, self._found.values()))
+            before = (
+                self._scale.value if last is None else last,
+                self._tracker.value,
+                list(map(self._verdict, self._found.values())),
+            )
         scale, tracker, verdicts = before
         self._found.clear()
         self._read.clear()
