@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.ranked import BAD, UPDATES, launched
+from tests.launching import launched
+from tests.ranked import BAD, UPDATES
 from tests.serving import Served, ok
 from tests.sharded_ranks import train
 
