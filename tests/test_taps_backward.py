@@ -15,7 +15,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.utils.checkpoint import checkpoint
 
-from tests.small_training import Chain, Course, Watched, bf16, columns, fp16, fp32, layouts, samples, watching
+from tests.small_training import Chain, Course, Watched, bf16, columns, fp16, fp32, layouts, samples, watching, windows
 
 
 def hooks(model: nn.Module) -> int:
@@ -364,3 +364,18 @@ def test_sharded_gradients_are_looked_at_where_they_are(tmp_path: Path) -> None:
     finally:
         dist.destroy_process_group()
     assert [sample.micro_batches for sample in samples(records).values()] == [1] * 5
+
+
+def test_gradients_that_are_asked_for_and_added_to_nothing_are_none_of_the_training() -> None:
+    course = Course(scaler=torch.amp.GradScaler("cpu", init_scale=8.0))
+    with watching(course.model, course.optimizer, course.scaler) as watched:
+        for _ in range(3):
+            course.optimizer.zero_grad()
+            # In fp32, which is not what the training computes in.
+            loss = course.model(course.batches[0]).square().mean()
+            torch.autograd.grad(loss, list(course.model.parameters()))
+            course.backward()
+            course.step()
+        records = watched.end()
+    assert {told["micro_batches"] for told in windows(records).values()} == {1}
+    assert {parameter.compute_format for parameter in layouts(records)[-1].parameters} == {"fp16"}

@@ -36,6 +36,10 @@ class Formats:
             if not came & (came - 1):
                 self._checks[index] = check_grid(gradient)
 
+    def forget(self, index: int) -> None:
+        """What was looked at in this window came to nothing."""
+        self._checks.pop(index, None)
+
     def settle(self) -> bool:
         """Enter what was found; whether anything was."""
         news = False

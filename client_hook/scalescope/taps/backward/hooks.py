@@ -17,6 +17,7 @@ import torch
 from torch.autograd import Variable
 from torch.utils.hooks import RemovableHandle
 
+from scalescope.taps.backward.freshness import Stamp, stamp_of
 from scalescope.taps.edge import Edge, eager
 
 NO_TASK = -1
@@ -36,6 +37,9 @@ class Ear(Protocol):
     def coming(self, index: int, tensor: torch.Tensor, gradient: torch.Tensor) -> None:
         """``gradient``, of this backward alone, is about to be added to that of ``tensor``. It must not be kept."""
 
+    def gone(self, index: int) -> None:
+        """What was coming was added to nothing."""
+
     def note(self, index: int, tensor: torch.Tensor, task: int, *, graph: bool) -> None:
         """A gradient was accumulated, in the backward ``task``; ``graph``: one that makes a graph of its own."""
 
@@ -53,6 +57,8 @@ class _Coming(NamedTuple):
 
     number: int
     tensor: torch.Tensor
+    # What it is to be added to.
+    before: Stamp
     task: int
     graph: bool
 
@@ -113,7 +119,7 @@ class Hooks:
         if self._coming:
             coming, self._coming = self._coming, {}
             for each in coming.values():
-                self._ear.note(each.number, each.tensor, each.task, graph=each.graph)
+                self._tell(each)
         if self._emptied:
             self._sweep()
 
@@ -123,11 +129,11 @@ class Hooks:
         tensor, thread = self._hung[index].tensor, threading.get_ident()
         last = self._coming.pop(thread, None)
         if last is not None:
-            self._ear.note(last.number, last.tensor, last.task, graph=last.graph)
+            self._tell(last)
         self._ear.coming(index, tensor, gradient)
         # In a backward that makes no graph gradients are off.
         task = graph_task()
-        self._coming[thread] = _Coming(index, tensor, task, torch.is_grad_enabled())
+        self._coming[thread] = _Coming(index, tensor, stamp_of(tensor.grad), task, torch.is_grad_enabled())
         if task in (NO_TASK, self._ending) and last is not None:
             return
         self._ending = task
@@ -138,6 +144,13 @@ class Hooks:
         """A gradient was accumulated."""
         self.pass_on()
         self._ear.note(index, tensor, graph_task(), graph=torch.is_grad_enabled())
+
+    def _tell(self, coming: _Coming) -> None:
+        if stamp_of(coming.tensor.grad) == coming.before:
+            # torch.autograd.grad gives it to its caller, and adds it to nothing.
+            self._ear.gone(coming.number)
+        else:
+            self._ear.note(coming.number, coming.tensor, coming.task, graph=coming.graph)
 
     def _end(self) -> None:
         self.edge.call(self.pass_on)

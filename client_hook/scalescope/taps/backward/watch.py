@@ -230,6 +230,10 @@ class BackwardWatch:
         if self._began is None and not in_last and index not in self._passes.heard:
             self._look(index, tensor, gradient)
 
+    def gone(self, index: int) -> None:
+        """What was looked at is no gradient of a training."""
+        self._formats.forget(index)
+
     def note(self, index: int, tensor: torch.Tensor, task: int, *, graph: bool) -> None:
         """A gradient was accumulated."""
         if self._began is not None:
