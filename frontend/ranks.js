@@ -153,5 +153,6 @@ export function sentText({ sent_bytes, bytes_per_update }) {
  * @param {Pick<Rank, "thread_cpu_s">} rank
  */
 export function cpuText({ thread_cpu_s }) {
-  return thread_cpu_s === null ? "–" : `${plainNumber(thread_cpu_s)} s of CPU`;
+  if (thread_cpu_s === null) return "–";
+  return thread_cpu_s < 1 ? `${Math.round(thread_cpu_s * 1000)} ms of CPU` : `${plainNumber(thread_cpu_s)} s of CPU`;
 }

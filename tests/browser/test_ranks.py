@@ -73,7 +73,7 @@ def test_a_run_of_one_rank_has_no_card_of_ranks_and_tells_what_its_hook_costs(se
     drawn(page, UPDATES - 1)
     expect(page.locator("#trouble")).to_be_hidden()
     expect(page.locator("#ranks")).to_be_hidden()
-    expect(page.locator("#facts")).to_contain_text("0.5 s of CPU")
+    expect(page.locator("#facts")).to_contain_text("500 ms of CPU")
     cost = page.locator('[data-chart="hook_ms"]')
     cost.scroll_into_view_if_needed()
     expect(cost).to_contain_text("0.522 % of all time shown")

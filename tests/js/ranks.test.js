@@ -18,6 +18,7 @@ test("what a rank sent is told in all and for each update, where it is known", (
   assert.equal(sentText({ sent_bytes: 123_456, bytes_per_update: 411.5 }), "121 KiB, 412 B an update");
   assert.equal(sentText({ sent_bytes: 10, bytes_per_update: null }), "10 B");
   assert.equal(sentText({ sent_bytes: null, bytes_per_update: null }), "–");
-  assert.equal(cpuText({ thread_cpu_s: 0.25 }), "0.25 s of CPU");
+  assert.equal(cpuText({ thread_cpu_s: 0.25 }), "250 ms of CPU");
+  assert.equal(cpuText({ thread_cpu_s: 2.5 }), "2.5 s of CPU");
   assert.equal(cpuText({ thread_cpu_s: null }), "–");
 });

@@ -32,6 +32,8 @@ _SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif
 # Over fewer octaves, powers of two leave an axis almost bare.
 _FEW_OCTAVES = 3.0
 _FEW_DECADES = 2.0
+# Updates in view, of which each has a mark of its own.
+_FEW = 9
 _TICK_STEPS = (1, 2, 4, 5, 8, 10, 16, 20, 32, 64)
 # Beyond it, 2.0**x is no float.
 _LARGEST_EXPONENT = 1023.0
@@ -195,6 +197,9 @@ def layout(
     if span is not None:
         room = max((span[1] - span[0]) * 0.01, 0.5)
         time |= {"range": [span[0] - room, span[1] + room]}
+        if span[1] - span[0] < _FEW:
+            # Else every second mark would be half an update, and read as the one beside it.
+            time |= {"tick0": 0, "dtick": 1}
     return {
         "uirevision": UI_REVISION,
         "autosize": True,
