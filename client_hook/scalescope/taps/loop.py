@@ -312,6 +312,11 @@ class Loop:
 
     def owners(self, gradients: Sequence[torch.Tensor]) -> list[int]:
         """The optimizers that hold some of these gradients: of one, the first or the last will do."""
+        if len(self.optimizers) == 1:
+            # Nearly always the first one is that of its first parameter.
+            held = self.optimizers[0].param_groups[0]["params"]
+            if held and held[0].grad is gradients[0]:
+                return [0]
         some = gradients if len(self.optimizers) > 1 else (gradients[0], gradients[-1])
         identities = {id(gradient) for gradient in some}
         return [number for number, each in enumerate(self.optimizers) if has_gradient(each, identities)]

@@ -12,7 +12,7 @@ facts. After one that went otherwise they are heard in full for a while.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch.amp import GradScaler
@@ -79,7 +79,8 @@ class Routine:
         # What to tell of each moment, and with what; scaled losses among them, and those of earlier updates.
         self._moments: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self._losses = self._calls = 0
-        self._clips: list[tuple[tuple[int, ...], ClipCall]] = []
+        # By whose gradients, what and the limit.
+        self._clips: list[tuple[tuple[int, ...], Literal["norm", "value"], float | None]] = []
         self._raises = False
         # What was alike in the last one, and what was told of it.
         self._alike: list[object] = []
@@ -142,14 +143,16 @@ class Routine:
 
     def clipped(self, gradients: Sequence[torch.Tensor], call: ClipCall) -> bool:
         """Gradients of whomever are about to be clipped, or looked at for their norm."""
-        numbers = tuple(self._loop.owners(gradients))
+        numbers = self._loop.owners(gradients)
         if not numbers:
             return self.alone
         if call.kind is not None:
-            unscaled = {track.number for track in self.tracks.values() if track.found is not None}
-            if not unscaled.issuperset(numbers) or not self._loop.limited(call):
+            for track in self.tracks.values():
+                if track.found is None and track.number in numbers:
+                    return self.leave()
+            if not self._loop.limited(call):
                 return self.leave()
-            self._clips.append((numbers, call._replace(norm=None)))
+            self._clips.append((tuple(numbers), call.kind, call.limit))
         self._raises = self._raises or call.raises
         self._moments.append((self._loop.clipping, (gradients, call)))
         return self.alone
@@ -290,9 +293,9 @@ class Routine:
     def _told(self) -> UpdateFacts:
         """The facts of the update as it was noted down."""
         windows = {track.number: track.window(self._scale.value, _FINITE) for track in self.tracks.values()}
-        for numbers, call in self._clips:
+        for numbers, kind, limit in self._clips:
             for number in numbers:
-                windows[number].clip(call, None, self._scale.value)
+                windows[number].clip(ClipCall(kind, limit), None, self._scale.value)
         names = {number: self._loop.name(self._loop.optimizers[number]) for number in windows}
         verdicts = [OptimizerVerdict(name, _FINITE) for name in names.values()]
         facts = UpdateFacts({names[number]: window for number, window in windows.items()}, verdicts, partial=False)

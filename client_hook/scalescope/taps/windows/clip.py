@@ -53,7 +53,7 @@ class _Replacement:
 
     def __init__(self) -> None:
         # Weak, since a training that is forgotten without an end must not be kept by a table of ours.
-        self.ears: weakref.WeakSet[Ear] = weakref.WeakSet()
+        self.ears: list[weakref.ref[Ear]] = []
         self._theirs: Grouping | None = None
         self._ours: Grouping | None = None
 
@@ -75,13 +75,13 @@ _REPLACEMENT = _Replacement()
 
 def listen(ear: Ear) -> None:
     """Tell ``ear`` of every clipping in this process until :func:`ignore`, or until it is gone."""
-    _REPLACEMENT.ears.add(ear)
+    _REPLACEMENT.ears.append(weakref.ref(ear))
     _REPLACEMENT.install()
 
 
 def ignore(ear: Ear) -> None:
     """Tell it no more; with the last one torch's own function is back."""
-    _REPLACEMENT.ears.discard(ear)
+    _REPLACEMENT.ears[:] = [reference for reference in _REPLACEMENT.ears if reference() not in (ear, None)]
     if not _REPLACEMENT.ears:
         _REPLACEMENT.restore()
 
@@ -97,8 +97,12 @@ def _heard(original: Grouping) -> Grouping:
         # A graph that is being traced has no gradients yet.
         if not torch.compiler.is_compiling() and tensors and tensors[0]:
             caller = sys._getframe(1)  # noqa: SLF001 - see the module; called so by the library's own users as well
-            for ear in list(_REPLACEMENT.ears):
-                ear.edge.call(_tell, ear, tensors[0], caller.f_code.co_name, caller.f_locals)
+            named = caller.f_locals
+            if caller.f_code.co_name != "_get_total_norm" or named.get("error_if_nonfinite") is True:
+                for reference in list(_REPLACEMENT.ears):
+                    ear = reference()
+                    if ear is not None:
+                        ear.edge.call(_tell, ear, tensors[0], caller.f_code.co_name, named)
         return original(tensors, *args, **kwargs)
 
     return grouping
