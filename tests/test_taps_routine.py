@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -258,3 +259,14 @@ def test_what_changed_a_gradient_between_two_losses_is_told_though_no_hook_saw_i
 def test_an_update_that_is_not_clipped_lends_its_facts_to_none_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
     moves = [Move(clip="after")] * 7 + [Move(unscale=True), Move(clip="after")]
     assert recorded(moves, 1) == in_full(moves, monkeypatch)
+
+
+def test_no_gradient_is_kept_beyond_its_update() -> None:
+    loop = Loop()
+    last = loop.model.get_parameter("0.weight")
+    with watching(loop.model, loop.optimizer, loop.scaler, every=2):
+        for _ in range(12):
+            loop.update(Move(clip="after"))
+            gradient = weakref.ref(last.grad)
+            loop.optimizer[0].zero_grad()
+            assert gradient() is None

@@ -190,6 +190,8 @@ class Routine:
         if self.noting:
             self._rehearse(update)
         self.noting = False
+        # Some hold gradients.
+        self._moments.clear()
         # What is not known yet may be a skip.
         clean = all(value == 0.0 for verdict in update.verdicts for value in verdict.found)
         plain = loop.sampling.quiet and not loop.sampling.trouble.awaited and loop.windows.at_rest()
@@ -215,8 +217,9 @@ class Routine:
         self.noting, self._loop.shorthand = False, None
         if self.alone:
             self._find()
+        moments, self._moments = self._moments, []
+        if self.alone:
             self.alone = self.sure = False
-            moments, self._moments = self._moments, []
             self._loop.resume({track.number: track.left for track in self.tracks.values()}, self._calls)
             for tell, told in moments:
                 self._loop.edge.guard(tell, *told)
