@@ -100,7 +100,7 @@ def test_ranks_stored_before_they_were_merged_stay_apart_until_one_of_them_conne
     detail = store.reader.run("run")
     assert (detail.world_size, detail.ranks) == (1, [0, 1])
     assert [(rank.rank, rank.attempted, rank.skipped) for rank in detail.rank_states] == [(0, 20, 1), (1, 20, 1)]
-    assert [(event.step, event.rank) for event in store.reader.run_events("run")[0]] == [(7, 0)]
+    assert [(event.step, event.rank) for event in store.reader.events("run", merged=True)[0]] == [(7, 0)]
     before = store.reader.samples("run", points=1)[1]
     assert [bucket.samples.tolist() for bucket in before] == [[2, 2]]
     told = Dictation(sequence=store.writer.ledger(RunId("run"), "first", 1).result().highest + 1)

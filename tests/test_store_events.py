@@ -39,7 +39,7 @@ def test_a_skip_of_all_ranks_is_one_of_the_run_with_the_culprit_of_the_rank_that
     tell(store, 0, [None, None])
     tell(store, 2, [None, "b"])
     tell(store, 1, ["c", None])
-    found, _ = store.reader.run_events("run")
+    found, _ = store.reader.events("run", merged=True)
     assert [(event.step, event.kind, event.data) for event in found] == [
         (0, "skip", {"parameter": "c", "scale": 8.0}),
         (1, "skip", {"parameter": "b", "scale": 8.0}),
@@ -55,26 +55,26 @@ def test_of_several_culprits_the_first_in_backward_order_is_named(store: Store) 
     tell(store, 0, ["a"])
     tell(store, 1, ["c"])
     tell(store, 2, ["b"])
-    assert store.reader.run_events("run")[0][0].data["parameter"] == "c"
+    assert store.reader.events("run", merged=True)[0][0].data["parameter"] == "c"
     assert store.reader.steps_after("run", BEFORE_ALL, 10)[0][0].culprit == "c"
 
 
 def test_without_an_order_the_lowest_rank_is_heard(store: Store) -> None:
     tell(store, 2, ["c"], backward=())
     tell(store, 1, ["b"], backward=())
-    assert store.reader.run_events("run")[0][0].data["parameter"] == "b"
+    assert store.reader.events("run", merged=True)[0][0].data["parameter"] == "b"
 
 
 def test_a_skip_that_rank_0_did_not_tell_is_of_the_run_all_the_same(store: Store) -> None:
     store.writer.append(batch(hello(rank=0), Dictation().steps(0, 2))).result()
     store.writer.append(batch(hello(rank=1), Dictation().event(1, "skip", '{"parameter": "x"}'))).result()
-    assert [event.data["parameter"] for event in store.reader.run_events("run")[0]] == ["x"]
+    assert [event.data["parameter"] for event in store.reader.events("run", merged=True)[0]] == ["x"]
 
 
 def test_where_values_turned_non_finite_every_rank_tells_for_itself(store: Store) -> None:
     for rank in range(2):
         store.writer.append(batch(hello(rank=rank), Dictation().event(0, "nonfinite", '{"where": "loss"}'))).result()
-    assert [event.rank for event in store.reader.run_events("run")[0]] == [0, 1]
+    assert [event.rank for event in store.reader.events("run", merged=True)[0]] == [0, 1]
 
 
 def test_a_skipped_update_is_judged_once_the_ranks_that_live_have_told_it(store: Store) -> None:

@@ -50,17 +50,19 @@ def marked_events(reader: Reader, run: RunId, wanted: Wanted) -> list[EventRow]:
     found: list[EventRow] = []
     cursor = None
     while len(found) <= MAX_MARKS:
-        page, cursor = reader.run_events(run, start=wanted.start, stop=wanted.stop, cursor=cursor)
+        page, cursor = reader.events(run, merged=True, start=wanted.start, stop=wanted.stop, cursor=cursor)
         found += page
         if cursor is None:
             return found
-    origins, _ = reader.run_events(run, kind="nonfinite", start=wanted.start, stop=wanted.stop, limit=MAX_MARKS)
+    origins, _ = reader.events(
+        run, merged=True, kind="nonfinite", start=wanted.start, stop=wanted.stop, limit=MAX_MARKS
+    )
     return found + origins
 
 
 def recent_skips(reader: Reader, run: RunId, detail: RunDetail) -> list[EventRow]:
     """The skips among the last ``RECENT`` updates."""
-    return reader.run_events(run, kind="skip", start=max(_length(detail) - RECENT, 0))[0]
+    return reader.events(run, merged=True, kind="skip", start=max(_length(detail) - RECENT, 0))[0]
 
 
 def limited(detail: RunDetail) -> list[ParameterRow]:

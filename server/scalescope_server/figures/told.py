@@ -54,4 +54,4 @@ _RANKS = {"critical": 0, "warning": 1, "info": 2}
 
 
 def _origins(reader: Reader, run: RunId) -> list[EventRow]:
-    return reader.run_events(run, kind="nonfinite", limit=MOST_ORIGINS)[0]
+    return reader.events(run, merged=True, kind="nonfinite", limit=MOST_ORIGINS)[0]

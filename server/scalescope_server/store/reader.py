@@ -89,26 +89,16 @@ class Reader(MeasuredReader):
         stop: int | None = None,
         cursor: str | None = None,
         limit: int = 500,
+        merged: bool = False,
     ) -> tuple[list[EventRow], str | None]:
-        """Every event of every rank, exact, and the cursor of the next ones. :class:`BadCursor`."""
-        with self.reading() as connection:
-            asked = events.Asked(kind, start, stop)
-            return events.read_events(connection, found_run(connection, run).key, asked, cursor=cursor, limit=limit)
+        """Every event of every rank, exact, and the cursor of the next ones. :class:`BadCursor`.
 
-    def run_events(
-        self,
-        run: str,
-        *,
-        kind: str | None = None,
-        start: int | None = None,
-        stop: int | None = None,
-        cursor: str | None = None,
-        limit: int = 500,
-    ) -> tuple[list[EventRow], str | None]:
-        """The same with what several ranks tell of one update once, a skip with its culprit. :class:`BadCursor`."""
+        ``merged``: what several ranks tell of one update comes once, a skip with its culprit.
+        """
+        read = events.read_run_events if merged else events.read_events
         with self.reading() as connection:
             asked = events.Asked(kind, start, stop)
-            return events.read_run_events(connection, found_run(connection, run).key, asked, cursor=cursor, limit=limit)
+            return read(connection, found_run(connection, run).key, asked, cursor=cursor, limit=limit)
 
     def findings(self, run: str) -> list[FindingRow]:
         """Worst first, then newest first; closed ones too."""
