@@ -52,8 +52,9 @@ def watch(
 
     An update closes at ``scaler.update()``; without an enabled scaler when the optimizers have stepped. Every
     update's facts are recorded, and the exponent histograms of all gradients every ``every`` updates (where it is
-    not given, every 10 or as far apart as a budget asks for) and at every skipped one. Loss and weights stay bit for bit what they would be without. An optimizer is watched by
-    one scope: the one that watched it before is closed.
+    not given, every 10 or as far apart as a budget asks for) and at every skipped one. Loss and weights stay bit
+    for bit what they would be without. An optimizer is watched by one scope: the one that watched it before is
+    closed.
 
     Args:
         model: the model, or several; their parameters are named as they name them.
