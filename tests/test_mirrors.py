@@ -208,9 +208,11 @@ def test_a_mirror_that_hangs_holds_up_nothing(served: Served, monkeypatch: pytes
 
 def test_a_training_that_is_forgotten_is_echoed_to_its_end_and_leaves_no_thread(served: Served) -> None:
     own, trained = Own(), course()
+    # That of a test before may still be at its end.
+    others = set(threading.enumerate())
     watch(trained.model, trained.optimizer, trained.scaler, url=served.url, mirror=own)
     trained.run(4)
-    (thread,) = [each for each in threading.enumerate() if each.name == "scalescope-mirror"]
+    (thread,) = [each for each in set(threading.enumerate()) - others if each.name == "scalescope-mirror"]
     del trained
     gc.collect()
     thread.join(DEADLINE_S)
