@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from scalescope.wire import Column, Steps
-from scalescope_server.store import engine
+from scalescope_server.store import sqlite
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.errors import BadRecord, Busy, NotFound, Unavailable
 from scalescope_server.store.judging import Judged
@@ -126,7 +126,7 @@ def test_what_waits_is_written_when_the_store_is_closed(database: str) -> None:
 def test_a_locked_database_acknowledges_nothing_and_loses_nothing(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "BUSY_MS", 20)
+    monkeypatch.setattr(sqlite, "BUSY_MS", 20)
     store = open_store(database)
     given = batch(hello(), Dictation().steps(0, 3))
     with closing(sqlite3.connect(database, isolation_level=None)) as other:

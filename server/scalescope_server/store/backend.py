@@ -1,0 +1,29 @@
+"""What the store asks of a sort of database; what only one of them understands is in ``sqlite`` and ``postgres``."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sqlalchemy import Engine
+
+
+class Backend(Protocol):
+    """One database, opened or not. Its text is its address without a password."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether several servers may use it at once."""
+
+    def writing(self) -> Engine:
+        """An engine whose transactions write. Nothing is opened yet."""
+
+    def reading(self) -> Engine:
+        """An engine whose transactions only read, and each see one state."""
+
+    def prepare(self, writing: Engine) -> None:
+        """See to it that the database is there and at this program's revision.
+
+        Raises:
+            SchemaError: if it is no database of ours, or of a newer version.
+            Unavailable: if it cannot be opened or written.
+        """

@@ -1,0 +1,91 @@
+"""A SQLite file: its connections, pragmas and transactions."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
+
+from scalescope_server.store import schema
+from scalescope_server.store.errors import SchemaError, Unavailable
+from scalescope_server.store.json_text import dumps
+
+# How long a statement waits for another process's lock before it fails.
+BUSY_MS = 5000
+# Short read transactions at once; a page needs one for a few milliseconds.
+READERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Sqlite:
+    """The database in one file, made where it is not there; one server at a time."""
+
+    file: Path
+    shared = False
+
+    def __str__(self) -> str:
+        return str(self.file)
+
+    def writing(self) -> Engine:
+        return self._engine(begin="BEGIN IMMEDIATE")
+
+    def reading(self) -> Engine:
+        engine = self._engine(begin="BEGIN")
+        event.listen(engine, "connect", _only_read)
+        return engine
+
+    def prepare(self, writing: Engine) -> None:
+        _make_file(self.file)
+        try:
+            with writing.begin() as connection:
+                schema.upgrade(connection)
+        except OperationalError as error:
+            raise Unavailable(f"the database {self.file} could not be opened: {error.orig}") from error
+        except DatabaseError as error:
+            raise SchemaError(f"expected a database, got {self.file}, which is no SQLite database") from error
+
+    def _engine(self, *, begin: str) -> Engine:
+        engine = create_engine(
+            URL.create("sqlite", database=str(self.file)),
+            poolclass=QueuePool,
+            pool_size=READERS,
+            max_overflow=0,
+            json_serializer=dumps,
+            pool_timeout=BUSY_MS / 1000,
+        )
+
+        def start(connection: Connection) -> None:
+            connection.exec_driver_sql(begin)
+
+        event.listen(engine, "connect", _configure)
+        event.listen(engine, "begin", start)
+        return engine
+
+
+def _make_file(path: Path) -> None:
+    """Telemetry is for its owner: what SQLite puts beside the file gets the file's mode."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+    except OSError as error:
+        raise Unavailable(f"the database {path} could not be made: {error.strerror}") from error
+
+
+def _configure(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    assert isinstance(connection, sqlite3.Connection)
+    # The driver would begin transactions by itself, late and deferred; the listener on "begin" does instead.
+    connection.isolation_level = None
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+    # Readers and the writer do not wait for one another; a commit is on the disk when it returns.
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _only_read(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    connection.cursor().execute("PRAGMA query_only = ON")
