@@ -7,19 +7,18 @@ the split into batches. ``last`` goes by the step, not by arrival.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, case, insert, literal, select
+from sqlalchemy import ColumnElement, Connection, Table, case, insert, literal, select
 
 from scalescope_server.store import tables
+from scalescope_server.store.bulk import merge_rows
 from scalescope_server.store.levels import FACTOR
-from scalescope_server.store.upsert import Insert, insert_for, larger, replace_rows, smaller
-from scalescope_server.store.values import nullable
+from scalescope_server.store.upsert import Excluded, larger, smaller
 
 Whole = NDArray[np.int64]
 Real = NDArray[np.float64]
@@ -56,15 +55,20 @@ class Folds:
     inf: Whole
 
 
-def exact(points: Sequence[Points]) -> Folds:
-    """The values as buckets of one step each."""
+def in_order(points: Sequence[Points]) -> tuple[Whole, Whole, Whole, Real]:
+    """(series, rank, steps, values) of all points, sorted as the tables are: neighbours are written together."""
     lengths = [len(p.steps) for p in points]
     series = np.repeat(np.array([p.series for p in points], np.int64), lengths)
     rank = np.repeat(np.array([p.rank for p in points], np.int64), lengths)
-    steps = np.concatenate([p.steps for p in points])
-    values = np.concatenate([p.values for p in points])
+    steps = np.concatenate([np.empty(0, np.int64), *(p.steps for p in points)])
+    values = np.concatenate([np.empty(0), *(p.values for p in points)])
     order = np.lexsort((steps, rank, series))
-    series, rank, steps, values = series[order], rank[order], steps[order], values[order]
+    return series[order], rank[order], steps[order], values[order]
+
+
+def exact(points: Sequence[Points]) -> Folds:
+    """The values as buckets of one step each."""
+    series, rank, steps, values = in_order(points)
     finite = np.isfinite(values)
     nan = np.isnan(values)
     return Folds(
@@ -111,16 +115,17 @@ def add_points(connection: Connection, points: Sequence[Points], levels: int) ->
     if not points:
         return
     folds = exact(points)
-    rows: list[dict[str, Any]] = []
+    of_levels = []
     for level in range(1, levels + 1):
         folds = coarser(folds)
-        rows.extend(_rows(folds, level))
-    connection.execute(_adding(connection.dialect.name), rows)
+        of_levels.append(_columns(folds, level))
+    together = {name: np.concatenate([columns[name] for columns in of_levels]) for name in of_levels[0]}
+    merge_rows(connection, tables.rollup, together, _added)
 
 
 def replace_folds(connection: Connection, folds: Folds, level: int) -> None:
     """Store whole buckets of ``level`` over those that are there."""
-    replace_rows(connection, tables.rollup, _rows(folds, level))
+    merge_rows(connection, tables.rollup, _columns(folds, level))
 
 
 def promote(connection: Connection, run: int, level: int) -> None:
@@ -133,52 +138,35 @@ def promote(connection: Connection, run: int, level: int) -> None:
     connection.execute(insert(tables.rollup).from_select([*(c.name for c in columns), "level"], first))
 
 
-def _rows(folds: Folds, level: int) -> Iterable[dict[str, Any]]:
-    columns = (
-        folds.series.tolist(),
-        folds.rank.tolist(),
-        folds.bucket.tolist(),
-        folds.n.tolist(),
-        nullable(folds.min),
-        nullable(folds.max),
-        nullable(folds.last),
-        folds.last_step.tolist(),
-        nullable(folds.sum),
-        folds.nan.tolist(),
-        folds.inf.tolist(),
-    )
-    for series, rank, bucket, n, low, high, last, last_step, total, nan, inf in zip(*columns, strict=True):
-        yield {
-            "series": series,
-            "rank": rank,
-            "level": level,
-            "bucket": bucket,
-            "n": n,
-            "min": low,
-            "max": high,
-            "last": last,
-            "last_step": last_step,
-            "sum": total,
-            "nan": nan,
-            "inf": inf,
-        }
+def _columns(folds: Folds, level: int) -> dict[str, NDArray[Any]]:
+    """The columns of the table; a minimum of nothing is infinite, which is bound as null."""
+    return {
+        "series": folds.series,
+        "rank": folds.rank,
+        "level": np.full(len(folds.bucket), level),
+        "bucket": folds.bucket,
+        "n": folds.n,
+        "min": folds.min,
+        "max": folds.max,
+        "last": folds.last,
+        "last_step": folds.last_step,
+        "sum": folds.sum,
+        "nan": folds.nan,
+        "inf": folds.inf,
+    }
 
 
-@cache
-def _adding(dialect: str) -> Insert:
-    stored = tables.rollup.c
-    new = insert_for(dialect, tables.rollup)
-    later = new.excluded.last_step >= stored.last_step
-    return new.on_conflict_do_update(
-        index_elements=tables.rollup.primary_key.columns.keys(),
-        set_={
-            "n": stored.n + new.excluded.n,
-            "min": smaller(stored.min, new.excluded.min),
-            "max": larger(stored.max, new.excluded.max),
-            "last": case((later, new.excluded.last), else_=stored.last),
-            "last_step": larger(stored.last_step, new.excluded.last_step),
-            "sum": stored.sum + new.excluded.sum,
-            "nan": stored.nan + new.excluded.nan,
-            "inf": stored.inf + new.excluded.inf,
-        },
-    )
+def _added(stored: Table, new: Excluded) -> Mapping[str, ColumnElement[Any]]:
+    """What a stored bucket becomes with a new fold of other steps."""
+    was = stored.c
+    later = new.last_step >= was.last_step
+    return {
+        "n": was.n + new.n,
+        "min": smaller(was.min, new.min),
+        "max": larger(was.max, new.max),
+        "last": case((later, new.last), else_=was.last),
+        "last_step": larger(was.last_step, new.last_step),
+        "sum": was.sum + new.sum,
+        "nan": was.nan + new.nan,
+        "inf": was.inf + new.inf,
+    }

@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from scalescope_server.store import rollup, sample_rollup, tables, tally_rollup
+from scalescope_server.store.bulk import Columns, insert_rows
 from scalescope_server.store.errors import BadRecord
 from scalescope_server.store.folding import promote
 from scalescope_server.store.levels import levels_for
 from scalescope_server.store.refolding import refold
-from scalescope_server.store.rollup import Points
+from scalescope_server.store.rollup import Points, in_order
 from scalescope_server.store.sample_rollup import NewSample
 from scalescope_server.store.tally_rollup import NewTally
-from scalescope_server.store.values import flags, nullable
+from scalescope_server.store.values import flags
 
 # More names than a page could list; a loop that logs under a new name at each step ends here.
 MAX_SERIES = 4096
@@ -70,9 +70,7 @@ class Transaction:
 
     def add_scalars(self, run: int, segment: int, points: Sequence[Points]) -> None:
         """Store exact values, each told once, and have them folded."""
-        rows = [row for p in points for row in _scalar_rows(segment, p)]
-        if rows:
-            self.connection.execute(_NEW_SCALARS, rows)
+        insert_rows(self.connection, tables.scalar, _scalar_columns(segment, points))
         self.news(run).points.extend(points)
 
     def fold_all(self) -> None:
@@ -110,22 +108,18 @@ class Transaction:
         return int(self.connection.execute(new).scalar_one())
 
 
-def _scalar_rows(segment: int, points: Points) -> list[dict[str, object]]:
-    columns: tuple[NDArray[np.int64], list[float | None]] = (points.steps, nullable(points.values))
-    return [
-        {
-            "series": points.series,
-            "rank": points.rank,
-            "step": step,
-            "segment": segment,
-            "value": value,
-            "flag": flag,
-        }
-        for step, value, flag in zip(columns[0].tolist(), columns[1], flags(points.values).tolist(), strict=True)
-    ]
+def _scalar_columns(segment: int, points: Sequence[Points]) -> Columns:
+    series, rank, steps, values = in_order(points)
+    return {
+        "series": series,
+        "rank": rank,
+        "step": steps,
+        "segment": np.full(len(steps), segment),
+        "value": values,
+        "flag": flags(values),
+    }
 
 
-_NEW_SCALARS = insert(tables.scalar)
 _SERIES = select(tables.series.c.name, tables.series.c.key).where(
     tables.series.c.run == bindparam("of_run"), tables.series.c.name.in_(bindparam("names", expanding=True))
 )

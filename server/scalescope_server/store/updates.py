@@ -12,20 +12,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import bindparam, insert, select
+from sqlalchemy import Row, bindparam, select
 
 from scalescope_server.store import tables
+from scalescope_server.store.bulk import insert_rows, merge_rows
 from scalescope_server.store.decoding import Updates
 from scalescope_server.store.origin import Origin
 from scalescope_server.store.rollup import Points
 from scalescope_server.store.tables import STEP_COLUMNS
 from scalescope_server.store.transaction import Transaction
-from scalescope_server.store.upsert import replace_rows
-from scalescope_server.store.values import FLAG_BITS, FLAG_MASK, flags, nullable
+from scalescope_server.store.values import FLAG_BITS, FLAG_MASK, flags
 
 Mask = NDArray[np.bool_]
-
-_WHOLE = frozenset({"skipped", "growth_tracker"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,73 +125,81 @@ def _newest_scale(block: _Block, new: NDArray[np.int64]) -> tuple[float | None, 
 
 
 def _insert_all(transaction: Transaction, origin: Origin, blocks: Sequence[_Block]) -> None:
-    rows = [row for block in blocks for row in _rows(block, origin)]
-    if rows:
-        transaction.connection.execute(_NEW_STEPS, rows)
+    """Blocks of which nothing is stored yet."""
+    if blocks:
+        insert_rows(transaction.connection, tables.step, _columns(blocks, origin))
+        _tell(transaction, origin, blocks)
+
+
+def _tell(transaction: Transaction, origin: Origin, blocks: Sequence[_Block]) -> None:
+    """Hand on what is present in the blocks as points, and store the user's own values."""
+    points, own = [], []
     for block in blocks:
-        _tell(transaction, origin, block)
-
-
-def _tell(transaction: Transaction, origin: Origin, block: _Block) -> None:
-    """Hand on what is present in the block as points, and store the user's own values."""
-    told = [name for name in block.values if block.present[name].any()]
-    keys = transaction.series(origin.run, [*told, *block.own], sequence=block.sequence)
-    points = []
-    for name in told:
-        mask = block.present[name]
-        points.append(Points(keys[name], origin.rank, block.steps[mask], block.values[name][mask]))
+        told = [name for name in block.values if block.present[name].any()]
+        keys = transaction.series(origin.run, [*told, *block.own], sequence=block.sequence)
+        for name in told:
+            mask = block.present[name]
+            points.append(Points(keys[name], origin.rank, block.steps[mask], block.values[name][mask]))
+        own += [Points(keys[name], origin.rank, steps, values) for name, (steps, values) in block.own.items()]
     transaction.news(origin.run).points.extend(points)
-    own = [Points(keys[name], origin.rank, steps, values) for name, (steps, values) in block.own.items()]
     transaction.add_scalars(origin.run, origin.segment, [p for p in own if len(p.steps)])
 
 
-def _rows(block: _Block, origin: Origin) -> list[dict[str, Any]]:
-    nonfinite = np.zeros(len(block.steps), np.int64)
-    columns: dict[str, list[Any]] = {"step": block.steps.tolist(), "at": block.at.tolist()}
+def _columns(blocks: Sequence[_Block], origin: Origin) -> dict[str, NDArray[Any]]:
+    """The columns of the rows; NaN where no value is, or one that is not finite, as the flags beside them tell."""
+    counts = [len(block.steps) for block in blocks]
+    rows = sum(counts)
+    columns: dict[str, NDArray[Any]] = {
+        "run": np.full(rows, origin.run),
+        "rank": np.full(rows, origin.rank),
+        "step": np.concatenate([block.steps for block in blocks]),
+        "segment": np.full(rows, origin.segment),
+        "at": np.concatenate([block.at for block in blocks]),
+    }
+    nonfinite = np.zeros(rows, np.int64)
     for place, name in enumerate(STEP_COLUMNS):
-        if name not in block.values:
-            columns[name] = [None] * len(block.steps)
-            continue
-        nonfinite |= np.where(block.present[name], flags(block.values[name]), 0) << (FLAG_BITS * place)
-        column = nullable(block.values[name])
-        columns[name] = [None if v is None else int(v) for v in column] if name in _WHOLE else column
-    columns["nonfinite"] = nonfinite.tolist()
-    fixed = {"run": origin.run, "rank": origin.rank, "segment": origin.segment}
-    return [{**fixed, **dict(zip(columns, row, strict=True))} for row in zip(*columns.values(), strict=True)]
+        if any(name in block.values for block in blocks):
+            values, present = _column(blocks, name)
+            nonfinite |= np.where(present, flags(values), 0) << (FLAG_BITS * place)
+            columns[name] = values
+    return columns | {"nonfinite": nonfinite}
+
+
+def _column(blocks: Sequence[_Block], name: str) -> tuple[NDArray[np.float64], Mask]:
+    """(values, NaN where there is none; where there is one) of all blocks."""
+    values = [block.values.get(name, np.full(len(block.steps), np.nan)) for block in blocks]
+    present = [block.present.get(name, np.zeros(len(block.steps), np.bool_)) for block in blocks]
+    return np.concatenate(values), np.concatenate(present)
 
 
 def _merge(transaction: Transaction, origin: Origin, block: _Block) -> None:
     """Store a block that may meet rows that are there; only what was not there counts as told."""
-    stored = _stored_rows(transaction, origin, block)
-    rows = _rows(block, origin)
-    for i, row in enumerate(rows):
-        before = stored.get(row["step"])
-        if before is not None:
-            block.new[i] = False
-            _fill(block, i, row, before)
-    replace_rows(transaction.connection, tables.step, rows)
+    columns = _columns([block], origin)
+    stored = transaction.connection.execute(_STORED, _range(origin, block.steps)).all()
+    if stored:
+        _fill(block, columns, stored)
+    merge_rows(transaction.connection, tables.step, columns)
     block.own = _untold(transaction, origin, block)
-    _tell(transaction, origin, block)
+    _tell(transaction, origin, [block])
 
 
-def _fill(block: _Block, i: int, row: dict[str, Any], before: dict[str, Any]) -> None:
-    """Make ``row`` what ``before`` becomes with the block's values in its gaps."""
-    row["at"] = before["at"]
-    nonfinite = before["nonfinite"]
+def _fill(block: _Block, columns: dict[str, NDArray[Any]], stored: Sequence[Row[Any]]) -> None:
+    """Make ``columns`` what the ``stored`` rows become with the block's values in their gaps."""
+    rows = np.array([row.step for row in stored]) - block.steps[0]
+    block.new[rows] = False
+    columns["at"][rows] = [row.at for row in stored]
+    was_nonfinite = np.array([row.nonfinite for row in stored])
+    nonfinite = columns["nonfinite"]
     for place, name in enumerate(STEP_COLUMNS):
         mask = FLAG_MASK << (FLAG_BITS * place)
-        if before[name] is None and not nonfinite & mask:
-            nonfinite |= row["nonfinite"] & mask
-        else:
-            row[name] = before[name]
-            if name in block.present:
-                block.present[name][i] = False
-    row["nonfinite"] = nonfinite
-
-
-def _stored_rows(transaction: Transaction, origin: Origin, block: _Block) -> dict[int, dict[str, Any]]:
-    found = transaction.connection.execute(_STORED, _range(origin, block.steps)).mappings()
-    return {row["step"]: dict(row) for row in found}
+        # Null becomes NaN.
+        before = np.array([getattr(row, name) for row in stored], np.float64)
+        told = ~np.isnan(before) | (was_nonfinite & mask != 0)
+        kept = rows[told]
+        columns.setdefault(name, np.full(len(block.steps), np.nan))[kept] = before[told]
+        nonfinite[kept] = (nonfinite[kept] & ~mask) | (was_nonfinite[told] & mask)
+        if name in block.present:
+            block.present[name][kept] = False
 
 
 def _untold(
@@ -221,7 +227,6 @@ def _range(origin: Origin, steps: NDArray[np.int64]) -> dict[str, int]:
     }
 
 
-_NEW_STEPS = insert(tables.step)
 _STORED = select(tables.step).where(
     tables.step.c.run == bindparam("of_run"),
     tables.step.c.rank == bindparam("of_rank"),

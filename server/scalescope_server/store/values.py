@@ -39,9 +39,12 @@ def flags(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 def nullable(values: NDArray[np.float64]) -> list[float | None]:
     """The values as they are bound: None for what is not finite."""
-    if np.isfinite(values).all():
+    finite = np.isfinite(values)
+    if finite.all():
         return list(values.tolist())
-    return [value if math.isfinite(value) else None for value in values.tolist()]
+    found = values.astype(object)
+    found[~finite] = None
+    return list(found.tolist())
 
 
 def restored(values: Sequence[float | None], flag: Sequence[int]) -> NDArray[np.float64]:
