@@ -1,7 +1,8 @@
 """A number of the scaler's, read anew only where it may have changed.
 
-A tensor counts its versions up with every change in place, so that a scale at rest is read once and costs two
-comparisons from then on: at each call of ``scale()``, before ``update()`` and after it.
+On the CPU that is asked of the number itself, where it lies: to ask torch for anything takes ten times as long.
+Elsewhere a tensor counts its versions up with every change in place, so that a scale at rest is read once and costs
+two comparisons from then on: at each call of ``scale()``, before ``update()`` and after it.
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ class Reader:
     def __init__(self, attribute: str) -> None:
         self.value: Value | None = None
         self._attribute = attribute
-        # What was read, at which of its versions.
+        # What was read; where its number lies, on the CPU; elsewhere at which of its versions.
         self.tensor: torch.Tensor | None = None
-        self.version = -1
-        # That tensor's number where it lies: to ask torch for it takes ten times as long.
         self._memory: memoryview | None = None
+        self.version = -1
 
     def is_current(self, scaler: GradScaler) -> bool:
         """Whether :attr:`value` is what the scaler has now."""
         tensor: torch.Tensor | None = getattr(scaler, self._attribute, None)
+        if tensor is None or tensor is not self.tensor:
+            return False
+        if self._memory is not None:
+            return bool(self._memory[()] == self.value)
         # The counter that autograd itself goes by.
-        return tensor is not None and tensor is self.tensor and tensor._version == self.version  # noqa: SLF001
+        return tensor._version == self.version  # noqa: SLF001
 
     def read(self, scaler: GradScaler) -> Value | None:
         """What the scaler has now; None before its first ``scale()``. As long as it is the same, the same object."""
@@ -43,10 +47,12 @@ class Reader:
         tensor: torch.Tensor | None = getattr(scaler, self._attribute, None)
         if tensor is None:
             return True
-        self.version = tensor._version  # noqa: SLF001 - as above
         if tensor is not self.tensor:
             self.tensor, self._memory = tensor, _memory(tensor)
-        value = read_later(tensor) if self._memory is None else float(self._memory[()])
+        if self._memory is None:
+            value, self.version = read_later(tensor), tensor._version  # noqa: SLF001 - as above
+        else:
+            value = float(self._memory[()])
         if value == self.value:
             return True
         self.value = value
