@@ -7,7 +7,9 @@ the size that the header implies *before* anything is decompressed, and a frame 
 
 from __future__ import annotations
 
-from typing import Annotated
+import threading
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -23,6 +25,17 @@ MAX_ROWS = 20_000
 
 _COLUMNS_OF_COUNTS = 3
 _COLUMNS_OF_VALUES = 2
+
+
+class _Zstd(threading.local):
+    """What compresses and what decompresses, of each thread its own: making them takes longer than using them."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=1)
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_zstd = _Zstd()
 
 
 class PackedHistograms(msgspec.Struct, array_like=True, frozen=True):
@@ -48,16 +61,53 @@ class PackedError(ValueError):
     """Bytes that are not a histogram table this version reads; the message says what is wrong."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Trimmed:
+    """A :class:`Histograms` table without the columns outside those in use, an eighth of it as a rule.
+
+    Attributes:
+        low: exponent of the first column; the columns outside are zero.
+        counts: [rows, bins] of any type of whole numbers.
+        zero, inf, nan, amax, sum_squares: as in :class:`Histograms`.
+    """
+
+    low: int
+    counts: NDArray[np.integer]
+    zero: NDArray[np.int64]
+    inf: NDArray[np.int64]
+    nan: NDArray[np.int64]
+    amax: NDArray[np.float64]
+    sum_squares: NDArray[np.float64]
+
+    @property
+    def rows(self) -> int:
+        return len(self.zero)
+
+    def whole(self) -> Histograms:
+        """The same with every column."""
+        counts = np.zeros((self.rows, BINS), np.int64)
+        first = self.low - MIN_EXPONENT
+        counts[:, first : first + self.counts.shape[1]] = self.counts
+        return Histograms(counts, self.zero, self.inf, self.nan, self.amax, self.sum_squares)
+
+
 def pack(table: Histograms) -> PackedHistograms:
+    return pack_trimmed(
+        Trimmed(MIN_EXPONENT, table.counts, table.zero, table.inf, table.nan, table.amax, table.sum_squares)
+    )
+
+
+def pack_trimmed(table: Trimmed) -> PackedHistograms:
+    """The same of a table without all its columns; those at its edges may be zero."""
     used = np.flatnonzero(table.counts.any(axis=0))
     first, end = (int(used[0]), int(used[-1]) + 1) if used.size else (0, 0)
+    low = table.low + first if used.size else MIN_EXPONENT
     counts = table.counts[:, first:end]
     width = _width_for(int(counts.max(initial=0)))
     whole = np.stack([table.zero, table.inf, table.nan]).astype("<u8")
     real = np.stack([table.amax, table.sum_squares]).astype("<f8")
     raw = _shuffled(counts.astype(f"<u{width}")) + _shuffled(whole) + _shuffled(real)
-    body = zstandard.ZstdCompressor(level=1).compress(raw)
-    return PackedHistograms(table.rows, first + MIN_EXPONENT, end - first, width, body)
+    return PackedHistograms(table.rows, low, end - first, width, compress(raw))
 
 
 def unpack(packed: PackedHistograms, rows: NDArray[np.int64] | None = None) -> Histograms:
@@ -66,18 +116,26 @@ def unpack(packed: PackedHistograms, rows: NDArray[np.int64] | None = None) -> H
     Raises:
         PackedError: if the header is out of bounds, or the body is not exactly what the header implies.
     """
-    parts = _part_sizes(packed)
-    raw = decompress(packed.body, expected=sum(parts))
-    kept, whole, real = np.split(np.frombuffer(raw, np.uint8), np.cumsum(parts)[:-1])
-    counts = np.zeros((packed.rows if rows is None else len(rows), BINS), np.int64)
-    first = packed.low - MIN_EXPONENT
+    return unpack_trimmed(packed, rows).whole()
+
+
+def unpack_trimmed(packed: PackedHistograms, rows: NDArray[np.int64] | None = None) -> Trimmed:
+    """The same with the columns that were kept alone. Raises :class:`PackedError` as :func:`unpack` does."""
+    sizes = _part_sizes(packed)
+    raw = np.frombuffer(decompress(packed.body, expected=sum(sizes)), np.uint8)
+    kept, whole, real = raw[: sizes[0]], raw[sizes[0] : sizes[0] + sizes[1]], raw[sizes[0] + sizes[1] :]
     # A row of counts is a row, one of the other values is a column.
-    counts[:, first : first + packed.bins] = _unshuffled(kept, f"<u{packed.width}", (packed.rows, packed.bins), rows, 0)
+    counts = _unshuffled(kept, f"<u{packed.width}", (packed.rows, packed.bins), rows, 0)
     zero, inf, nan = _unshuffled(whole, "<i8", (_COLUMNS_OF_COUNTS, packed.rows), rows, 1)
     amax, squares = _unshuffled(real, "<f8", (_COLUMNS_OF_VALUES, packed.rows), rows, 1)
-    table = Histograms(counts, zero, inf, nan, amax, squares)
+    table = Trimmed(packed.low, counts, zero, inf, nan, amax, squares)
     _check_values(table)
     return table
+
+
+def compress(raw: bytes) -> bytes:
+    """``raw`` as one zstd frame that states its size."""
+    return _zstd.compressor.compress(raw)
 
 
 def decompress(body: bytes, *, expected: int) -> bytes:
@@ -90,7 +148,7 @@ def decompress(body: bytes, *, expected: int) -> bytes:
         stated = zstandard.get_frame_parameters(body).content_size
         if stated != expected or expected > MAX_BODY_BYTES:
             raise PackedError(f"expected a zstd frame that states {expected} bytes, got one that states {stated}")
-        return zstandard.ZstdDecompressor().decompress(body) if expected else b""
+        return _zstd.decompressor.decompress(body) if expected else b""
     except zstandard.ZstdError as error:
         raise PackedError(f"the zstd frame is damaged: {error}") from error
 
@@ -115,9 +173,11 @@ def _part_sizes(packed: PackedHistograms) -> list[int]:
     ]
 
 
-def _check_values(table: Histograms) -> None:
-    classes = (table.counts, table.zero, table.inf, table.nan)
-    counts_fit = all(column.min(initial=0) >= 0 for column in classes)
+def _check_values(table: Trimmed) -> None:
+    whole = (table.zero, table.inf, table.nan)
+    # Without a sign below eight bytes, where the first bit would be one.
+    counts_fit = table.counts.dtype.itemsize < 8 or table.counts.max(initial=0) < 2**63
+    counts_fit = counts_fit and all(column.min(initial=0) >= 0 for column in whole)
     values_fit = np.isfinite(table.amax).all() and not np.isnan(table.sum_squares).any()
     if not (counts_fit and values_fit and table.amax.min(initial=0) >= 0):
         raise PackedError("expected counts of at least 0 and finite amax, got a negative or non-finite value")
@@ -135,10 +195,14 @@ def _shuffled(values: NDArray[np.generic]) -> bytes:
 
 def _unshuffled(
     raw: NDArray[np.uint8], dtype: str, shape: tuple[int, int], rows: NDArray[np.int64] | None, axis: int
-) -> NDArray[np.generic]:
+) -> NDArray[Any]:
     """The values of ``shape``, or of them only ``rows`` along ``axis``."""
     size = np.dtype(dtype).itemsize
     if rows is not None:
         raw = raw.reshape(size, *shape).take(rows, axis + 1)
         shape = (len(rows), shape[1]) if axis == 0 else (shape[0], len(rows))
-    return np.ascontiguousarray(raw.reshape(size, -1).T).view(dtype).reshape(shape)
+    found = np.empty((shape[0] * shape[1], size), np.uint8)
+    # One byte after the other: numpy is slow to transpose a few long rows.
+    for byte, plane in enumerate(raw.reshape(size, -1)):
+        found[:, byte] = plane
+    return found.view(dtype).reshape(shape)

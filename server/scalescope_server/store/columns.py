@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 from scalescope.numerics.tallies import MODULE_TALLIES, PARAMETER_TALLIES, PROBE_TALLIES, Fold
-from scalescope.packing import decompress
+from scalescope.packing import compress, decompress
 from sqlalchemy import Row
 
 FOLDS: dict[str, Fold] = PARAMETER_TALLIES | MODULE_TALLIES | PROBE_TALLIES
@@ -40,7 +39,7 @@ def unknown(rows: int) -> Real:
 def packed_columns(columns: Columns, rows: int) -> dict[str, Any]:
     """Columns of so many rows, as the columns of a table that hold them: ``rows``, ``names`` and ``body``."""
     raw = b"".join(values.astype("<f8").tobytes() for values in columns.values())
-    return {"rows": rows, "names": list(columns), "body": zstandard.ZstdCompressor(level=1).compress(raw)}
+    return {"rows": rows, "names": list(columns), "body": compress(raw)}
 
 
 def columns_of(row: Row[Any]) -> dict[str, Real]:

@@ -8,9 +8,8 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
-from scalescope.packing import decompress
+from scalescope.packing import compress, decompress
 from sqlalchemy import Connection, Row, Select, Table, and_, bindparam, insert, literal, or_, select
 
 from scalescope_server.store.levels import bucket_size
@@ -124,7 +123,7 @@ def looked_up(rows: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.
 
 
 def packed_counts(counts: NDArray[np.int64]) -> bytes:
-    return zstandard.ZstdCompressor(level=1).compress(counts.astype("<i8").tobytes())
+    return compress(counts.astype("<i8").tobytes())
 
 
 def counts_of(packed: bytes, rows: int) -> NDArray[np.int64]:
