@@ -14,7 +14,7 @@ import pytest
 from scalescope.rows import column
 from scalescope.wire import Event, Hello, Layout, Record, Steps
 from scalescope_server.findings.catalogue import Case, remember
-from scalescope_server.judge import PASS_ROWS, Judge, judge_once
+from scalescope_server.judge import PASS_ROWS, Judge, Outcome, judge_once
 from scalescope_server.store.delivery import Batch
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.errors import NotFound
@@ -86,7 +86,7 @@ def codes(store: Store) -> list[str]:
 
 def test_committed_updates_become_findings_and_are_counted(store: Store) -> None:
     send(store, thrashing(300))
-    assert judge_once(store, RUN) is False
+    assert judge_once(store, RUN) is Outcome.DONE
     assert codes(store)[0] == "SCALE_THRASH"
     assert store.reader.judgement(RUN)[0] == 300
     assert "head.weight overflows first" in store.reader.findings(RUN)[0].sentence
@@ -113,14 +113,14 @@ def test_a_pass_without_news_changes_nothing(store: Store) -> None:
     send(store, thrashing(30))
     judge_once(store, RUN)
     before = store.reader.judgement(RUN)
-    assert judge_once(store, RUN) is False
+    assert judge_once(store, RUN) is Outcome.NOTHING
     assert store.reader.judgement(RUN) == before
 
 
 def test_a_long_run_is_judged_in_several_passes_with_the_same_answer(store: Store) -> None:
     send(store, thrashing(PASS_ROWS + 500))
-    assert judge_once(store, RUN) is True
-    assert judge_once(store, RUN) is False
+    assert judge_once(store, RUN) is Outcome.MORE
+    assert judge_once(store, RUN) is Outcome.DONE
     assert store.reader.judgement(RUN)[0] == PASS_ROWS + 500
 
 
@@ -185,8 +185,7 @@ def test_updates_that_waited_for_a_rank_are_judged_when_it_has_died(path: Path) 
         audience = Audience()
         judge = Judge(store, audience, look_again_s=0.01)
         judge.start()
-        assert audience.told.acquire(timeout=10)
-        assert store.reader.judgement(RUN)[0] < 400
+        assert judge_once(store, RUN) is Outcome.NOTHING
         now[0] = 61.0
         while store.reader.judgement(RUN)[0] < 400:
             assert audience.told.acquire(timeout=10)

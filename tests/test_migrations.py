@@ -19,7 +19,7 @@ from sqlalchemy import create_engine, inspect
 from tests.batches import Dictation, batch, hello
 
 # Each has a run of 20 updates as Dictation tells them, stored by the program of that time (sqlite3's iterdump).
-OLDER = ["m0001", "m0002"]
+OLDER = ["m0001", "m0002", "m0003"]
 
 
 def run_sql(database: str, *statements: str) -> None:

@@ -3,16 +3,21 @@
 It reads the updates of a run past its position in order, folds them with pure functions, and commits the new
 state and the findings in one transaction. So a crash neither loses nor repeats a judgement, and a slow or
 locked database delays it and never falsifies it. Updates that come late and belong before its position (a
-segment whose spooled data was delivered after the next had begun) make it judge the run anew. One server
-holds a SQLite file, so one judge judges a run.
+segment whose spooled data was delivered after the next had begun) make it judge the run anew.
+
+Where several servers share the database, a run is judged by the one that holds its lease (see ``store.leases``). The
+others look at it every second until all of it is judged, so that one of them goes on when the holder dies.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import threading
+import time
 from collections.abc import Callable
+from enum import Enum
 from typing import Protocol
 
 from scalescope_server.findings.catalogue import Case, findings, fold, recall, remember
@@ -20,7 +25,9 @@ from scalescope_server.findings.history import ScalerRules
 from scalescope_server.store.engine import Store
 from scalescope_server.store.errors import NotFound, StoreError
 from scalescope_server.store.judging import Judged
+from scalescope_server.store.leases import TERM_S, Claim
 from scalescope_server.store.records import FindingRow, RunId
+from scalescope_server.turns import LOOK_S, Tenure, Turns, look_again_at
 
 # Rows of one pass: small enough that a run of millions, judged anew, lets the others have their turn.
 PASS_ROWS = 4096
@@ -28,10 +35,22 @@ PASS_ROWS = 4096
 RETRY_S = 1.0
 # Updates that waited for a rank which has died meanwhile are judged then, whether or not anything else comes.
 LOOK_AGAIN_S = 30.0
+# The holder of the leases where one server has the database for itself: what its predecessor held is its own at once.
+ONLY = "only"
+RELEASE_WITHIN_S = 2.0
 # torch's default, for a trainer that did not tell its scaler's settings.
 DEFAULT_GROWTH_INTERVAL = 2000
 
 logger = logging.getLogger("scalescope.server")
+
+
+class Outcome(Enum):
+    """What became of one pass."""
+
+    NOTHING = "nothing was to be judged"
+    DONE = "all there is was judged"
+    MORE = "more rows may be waiting"
+    SUPERSEDED = "another server has judged the run since, so it does not count"
 
 
 class Audience(Protocol):
@@ -41,14 +60,28 @@ class Audience(Protocol):
 
 
 class Judge:
-    """Judges runs on a thread of its own, woken by ingest."""
+    """Judges runs on a thread of its own, woken by ingest.
 
-    def __init__(self, store: Store, hub: Audience, *, look_again_s: float = LOOK_AGAIN_S) -> None:
+    ``holder``: this server, among those that share the database. ``clock``: seconds that only go forward.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        hub: Audience,
+        *,
+        holder: str = ONLY,
+        look_again_s: float = LOOK_AGAIN_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store = store
         self._hub = hub
+        self._holder = holder
         self._look_again_s = look_again_s
-        self._waiting: dict[RunId, None] = {}
-        self._turn = threading.Condition()
+        self._clock = clock
+        self._turns = Turns()
+        self._tenure = Tenure()
+        self._awake = threading.Condition()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="scalescope-judge", daemon=True)
 
@@ -57,17 +90,32 @@ class Judge:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the pass in hand."""
-        with self._turn:
+        """End after the pass in hand, and let others have the runs."""
+        with self._awake:
             self._stopping = True
-            self._turn.notify()
+            self._awake.notify()
         self._thread.join()
 
     def wake(self, run: RunId) -> None:
         """Tell that ``run`` has new committed rows. Any thread; returns at once."""
-        with self._turn:
-            self._waiting[run] = None
-            self._turn.notify()
+        with self._awake:
+            self._turns.at_once(run)
+            self._awake.notify()
+
+    def hear(self, run: RunId) -> None:
+        """Tell that another server has committed rows of ``run``, and may judge it. Any thread; returns at once."""
+        now = self._clock()
+        with self._awake:
+            if self._tenure.fence(run, now) is not None:
+                self._turns.at_once(run)
+            else:
+                self._turns.later(run, now + LOOK_S)
+            self._awake.notify()
+
+    def holding(self) -> int:
+        """How many runs it judges, and no other server. Any thread."""
+        with self._awake:
+            return self._tenure.count(self._clock())
 
     def _run(self) -> None:
         while not self._attempt(self._take_up_unjudged):
@@ -79,16 +127,22 @@ class Judge:
             elif not self._attempt(functools.partial(self._judge, run)):
                 self._rest()
                 self.wake(run)
+        if self._holder != ONLY:
+            # Where the database is away, their time will be over.
+            with contextlib.suppress(StoreError, TimeoutError):
+                self._store.writer.release(self._holder).result(RELEASE_WITHIN_S)
 
     def _next(self) -> RunId | None:
         """The run whose turn it is; None when none came for a while, or when it is time to stop."""
-        with self._turn:
-            self._turn.wait_for(lambda: self._stopping or bool(self._waiting), self._look_again_s)
-            if self._stopping or not self._waiting:
-                return None
-            run = next(iter(self._waiting))
-            del self._waiting[run]
-            return run
+        ends = self._clock() + self._look_again_s
+        with self._awake:
+            while not self._stopping:
+                now = self._clock()
+                run = self._turns.take(now)
+                if run is not None or now >= ends:
+                    return run
+                self._awake.wait(self._turns.wait_s(now, ends - now))
+        return None
 
     def _attempt(self, action: Callable[[], None]) -> bool:
         """Whether it is done with; not while the database is away."""
@@ -104,8 +158,8 @@ class Judge:
         return True
 
     def _rest(self) -> None:
-        with self._turn:
-            self._turn.wait_for(lambda: self._stopping, timeout=RETRY_S)
+        with self._awake:
+            self._awake.wait_for(lambda: self._stopping, timeout=RETRY_S)
 
     def _take_up_unjudged(self) -> None:
         if self._stopping:
@@ -114,13 +168,43 @@ class Judge:
             self.wake(run)
 
     def _judge(self, run: RunId) -> None:
-        if judge_once(self._store, run):
+        fence = self._fence(run)
+        if fence is None:
+            return
+        asked_at = self._clock()
+        outcome = judge_once(self._store, run, fence)
+        if outcome is Outcome.SUPERSEDED:
+            self._note(run, Claim(mine=False, fence=fence, left_s=TERM_S), asked_at)
+        elif outcome is not Outcome.NOTHING:
+            self._note(run, Claim(mine=True, fence=fence, left_s=TERM_S), asked_at)
+            self._hub.changed(run)
+        if outcome is Outcome.MORE:
             self.wake(run)
-        self._hub.changed(run)
+
+    def _fence(self, run: RunId) -> int | None:
+        """That under which the run may be judged now; None if another server judges it, or nothing is left to."""
+        asked_at = self._clock()
+        with self._awake:
+            fence = self._tenure.fence(run, asked_at)
+        if fence is not None:
+            return fence
+        unjudged, claim = self._store.reader.outlook(run, self._holder)
+        if not unjudged:
+            return None
+        if claim.mine:
+            claim = self._store.writer.claim(run, self._holder).result()
+        self._note(run, claim, asked_at)
+        return claim.fence if claim.mine else None
+
+    def _note(self, run: RunId, claim: Claim, asked_at: float) -> None:
+        with self._awake:
+            self._tenure.note(run, claim, asked_at)
+            if not claim.mine:
+                self._turns.later(run, look_again_at(claim, self._clock()))
 
 
-def judge_once(store: Store, run: RunId) -> bool:
-    """One pass over ``run``; whether more rows may be waiting.
+def judge_once(store: Store, run: RunId, fence: int | None = None) -> Outcome:
+    """One pass over ``run``, under the lease with ``fence`` where there are leases.
 
     Raises:
         NotFound: if the run is gone.
@@ -133,12 +217,13 @@ def judge_once(store: Store, run: RunId) -> bool:
         case = Case()
         steps, stored = store.reader.steps_after(run, case.position, PASS_ROWS)
     if not steps:
-        return False
+        return Outcome.NOTHING
     rules = _rules(store, run)
     case = fold(case, steps, rules)
     found: tuple[FindingRow, ...] = findings(case, rules)
-    store.writer.commit_judgement(Judged(run, case.updates, remember(case), found)).result()
-    return len(steps) == PASS_ROWS
+    if not store.writer.commit_judgement(Judged(run, case.updates, remember(case), found, fence)).result():
+        return Outcome.SUPERSEDED
+    return Outcome.MORE if len(steps) == PASS_ROWS else Outcome.DONE
 
 
 def _rules(store: Store, run: RunId) -> ScalerRules:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, literal, select, u
 from scalescope_server.store import tables
 from scalescope_server.store.errors import NotFound
 from scalescope_server.store.judging import Judged
+from scalescope_server.store.leases import renew
 from scalescope_server.store.origin import origin_of, seen
 from scalescope_server.store.records import FindingRow
 from scalescope_server.store.transaction import Transaction
@@ -62,13 +63,17 @@ def delete_run(transaction: Transaction, run: str) -> None:
     transaction.forget(key)
 
 
-def commit_judgement(connection: Connection, judged: Judged) -> None:
+def commit_judgement(connection: Connection, judged: Judged) -> bool:
+    """Whether it counts: not when another server has judged the run since."""
     key = run_key(connection, judged.run)
+    if judged.fence is not None and not renew(connection, key, judged.fence):
+        return False
     row = {"run": key, "updates": judged.updates, "state": judged.state}
     replace_rows(connection, tables.judgement, [row])
     # A finding may be taken back: probing that was healthy is not once the scale thrashes.
     connection.execute(delete(tables.finding).where(tables.finding.c.run == key))
     replace_rows(connection, tables.finding, [_finding_row(key, finding) for finding in judged.findings])
+    return True
 
 
 def run_key(connection: Connection, run: str) -> int:

@@ -31,9 +31,13 @@ BEFORE_ALL = Position(0, -1)
 
 
 class Judged(Struct, frozen=True):
-    """What one pass of the judge commits at once. ``updates``: how many are judged, whose outcome ``state`` is."""
+    """What one pass of the judge commits at once. ``updates``: how many are judged, whose outcome ``state`` is.
+
+    ``fence``: that of the lease under which they were judged (see ``leases``), None where nobody else could.
+    """
 
     run: RunId
     updates: int
     state: bytes
     findings: tuple[FindingRow, ...]
+    fence: int | None = None

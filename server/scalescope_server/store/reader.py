@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 from sqlalchemy import Engine
 
 from scalescope_server.store import curves, events, history
+from scalescope_server.store.extract.reading import Extract, begin_extract
+from scalescope_server.store.extract.tables import Chosen
 from scalescope_server.store.judging import Position, StepRow
+from scalescope_server.store.leases import Claim, standing
 from scalescope_server.store.measured_reader import MeasuredReader
 from scalescope_server.store.records import EventRow, FindingRow, RunDetail, RunId, RunState, RunSummary, Series
 from scalescope_server.store.run_detail import read_run
@@ -55,6 +58,10 @@ class Reader(MeasuredReader):
         """The run's line in the list, as it stands now."""
         with self.reading() as connection:
             return summaries(connection, [found_run(connection, run)], self._silent_before())[0]
+
+    def extract(self, run: RunId, chosen: Chosen = Chosen()) -> Extract:
+        """Everything that is stored of a run as it stands now, or what is ``chosen`` of it, table by table."""
+        return begin_extract(self, run, chosen, self._silent_before(), self._clock())
 
     def series(
         self,
@@ -130,6 +137,16 @@ class Reader(MeasuredReader):
         """Runs of which more or other updates are stored than are judged."""
         with self.reading() as connection:
             return history.unjudged(connection)
+
+    def outlook(self, run: str, holder: str) -> tuple[bool, Claim]:
+        """Whether more or other updates of a run are stored than are judged, and what a claim by ``holder`` would find.
+
+        The claim is not made.
+        """
+        with self.reading() as connection:
+            found = found_run(connection, run)
+            judged, _ = history.read_judgement(connection, found.key)
+            return judged != found.attempted, standing(connection, found.key, holder)
 
     def _silent_before(self) -> float:
         return self._clock() - self._silent_after_s

@@ -28,6 +28,7 @@ from scalescope_server.store.delivery import Batch, Receipt
 from scalescope_server.store.entry import enter_batch
 from scalescope_server.store.errors import Busy, Unavailable
 from scalescope_server.store.judging import Judged
+from scalescope_server.store.leases import Claim, claim, release
 from scalescope_server.store.origin import find_origin, ledger_of
 from scalescope_server.store.outages import outage
 from scalescope_server.store.records import RunId
@@ -121,9 +122,20 @@ class Writer:
         """Remove a run and everything kept of it. :class:`NotFound` if there is none."""
         return self._submit(lambda transaction: edits.delete_run(transaction, run))
 
-    def commit_judgement(self, judged: Judged) -> Future[None]:
-        """Store state, watermark and findings of one pass of the judge together. :class:`NotFound`."""
+    def commit_judgement(self, judged: Judged) -> Future[bool]:
+        """Store state, watermark and findings of one pass of the judge together. :class:`NotFound`.
+
+        False, and nothing is stored, if another server has judged the run since.
+        """
         return self._submit(lambda transaction: edits.commit_judgement(transaction.connection, judged))
+
+    def claim(self, run: RunId, holder: str) -> Future[Claim]:
+        """Ask to be the one server that judges a run. :class:`NotFound`."""
+        return self._submit(lambda t: claim(t.connection, edits.run_key(t.connection, run), holder))
+
+    def release(self, holder: str) -> Future[None]:
+        """Let other servers judge at once what ``holder`` does."""
+        return self._submit(lambda transaction: release(transaction.connection, holder))
 
     def close(self) -> None:
         """Write what is waiting, then end the thread."""

@@ -11,7 +11,7 @@ Floats that may be NaN or infinite are a nullable value beside a flag (see ``val
 from __future__ import annotations
 
 from scalescope_server.store.tables.base import metadata
-from scalescope_server.store.tables.history import event, finding, judgement, setup, window
+from scalescope_server.store.tables.history import event, finding, judgement, lease, setup, window
 from scalescope_server.store.tables.ranks import ALL_RANKS, disagreement, gathered
 from scalescope_server.store.tables.runs import deleted, layout, ledger, module, parameter, run, segment
 from scalescope_server.store.tables.samples import probe, sample, sample_rollup, tally, tally_rollup
@@ -27,6 +27,7 @@ __all__ = [
     "gathered",
     "judgement",
     "layout",
+    "lease",
     "ledger",
     "metadata",
     "module",

@@ -63,6 +63,16 @@ judgement = Table(
     Column("state", LargeBinary, nullable=False),
 )
 
+# Which server judges a run, until when by the database's clock, and how often that has changed (see ``leases``).
+lease = Table(
+    "lease",
+    metadata,
+    Column("run", Key, ForeignKey("run.key", ondelete="CASCADE"), primary_key=True),
+    Column("holder", String(128), nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("until", Double, nullable=False),
+)
+
 # The facts of consecutive updates that are alike, ``first_step`` to ``last_step``. Those of one segment and rank do
 # not overlap.
 window = Table(

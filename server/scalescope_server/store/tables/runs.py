@@ -116,6 +116,8 @@ ledger = Table(
     Column("scale_step", BigInteger, nullable=False, server_default="-1"),
     # Whether it reports gradients, or leaves all of them to other ranks; null before its layout.
     Column("reports", Boolean),
+    # How often it has connected. Only its last connection is listened to, whichever server that is with.
+    Column("connection", BigInteger, nullable=False, server_default="0"),
     PrimaryKeyConstraint("segment", "rank"),
     sqlite_with_rowid=False,
 )

@@ -1,0 +1,105 @@
+"""Who judges a run: a lease that one server holds for a few seconds, renewed with each commit of the judge.
+
+Each change of hands raises its fence. A judgement is committed together with a look at the fence, so a server that
+was asleep for longer than its lease (a stopped process, a database that hung) cannot write over what its successor
+has found. Time is that of the database's clock: those of the servers may differ.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import ColumnElement, Connection, Double, Row, Select, bindparam, cast, func, select, update
+
+from scalescope_server.store import tables
+from scalescope_server.store.upsert import insert_for
+
+# How long a run waits for a new judge when the server that judges it has died. A pass takes a tenth of it at most.
+TERM_S = 3.0
+
+NOBODY = ""
+
+# The Julian day of 1970-01-01.
+_EPOCH_DAY = 2_440_587.5
+
+
+class Lease(Struct, frozen=True):
+    """As it is stored: whose it is, its fence, and until when (seconds since the epoch)."""
+
+    holder: str
+    fence: int
+    until: float
+
+
+class Claim(Struct, frozen=True):
+    """The answer to who asks for a run: whether it is theirs, under which fence, and for how many seconds still."""
+
+    mine: bool
+    fence: int
+    left_s: float
+
+
+def claimed(found: Lease, holder: str, now: float) -> Lease:
+    """The lease after ``holder`` has asked for it at ``now``: theirs if it was, or if its time is over."""
+    if found.holder == holder:
+        return Lease(holder, found.fence, now + TERM_S)
+    if found.until <= now:
+        return Lease(holder, found.fence + 1, now + TERM_S)
+    return found
+
+
+def claim(connection: Connection, run: int, holder: str) -> Claim:
+    """Ask for a run in a write transaction."""
+    # A row that is there can be locked, so of two who ask at once the second sees what the first was given.
+    blank = insert_for(connection.dialect.name, tables.lease).on_conflict_do_nothing()
+    connection.execute(blank, {"run": run, "holder": NOBODY, "fence": 0, "until": 0.0})
+    found = _lease(connection.execute(_LOCKED, {"of_run": run}).one())
+    now = _now(connection)
+    lease = claimed(found, holder, now)
+    if lease != found:
+        changes = {"holder": lease.holder, "fence": lease.fence, "until": lease.until}
+        connection.execute(update(tables.lease).where(tables.lease.c.run == run).values(changes))
+    return Claim(lease.holder == holder, lease.fence, lease.until - now)
+
+
+def renew(connection: Connection, run: int, fence: int) -> bool:
+    """Whether ``fence`` is still the latest of the run, which its holder keeps for a whole term then."""
+    row = tables.lease.c
+    mine = update(tables.lease).where(row.run == run, row.fence == fence)
+    return connection.execute(mine.values(until=_clock(connection) + TERM_S)).rowcount == 1
+
+
+def release(connection: Connection, holder: str) -> None:
+    """Let others have at once what ``holder`` judges."""
+    held = update(tables.lease).where(tables.lease.c.holder == holder, tables.lease.c.until > 0)
+    connection.execute(held.values(until=0.0))
+
+
+def standing(connection: Connection, run: int, holder: str) -> Claim:
+    """What a claim of ``holder`` would find, without making it."""
+    row = connection.execute(_FOUND, {"of_run": run}).one_or_none()
+    found = Lease(NOBODY, 0, 0.0) if row is None else _lease(row)
+    left_s = found.until - _now(connection)
+    return Claim(found.holder == holder or left_s <= 0, found.fence, left_s)
+
+
+def _now(connection: Connection) -> float:
+    return float(connection.execute(select(_clock(connection))).scalar_one())
+
+
+def _clock(connection: Connection) -> ColumnElement[float]:
+    """Seconds since the epoch, of now and not of the transaction's begin: it may have waited for locks since."""
+    if connection.dialect.name == "postgresql":
+        return cast(func.extract("epoch", func.clock_timestamp()), Double)
+    return (func.julianday("now") - _EPOCH_DAY) * 86_400.0
+
+
+def _lease(row: Row[Any]) -> Lease:
+    return Lease(row.holder, row.fence, row.until)
+
+
+_FOUND: Select[Any] = select(tables.lease.c.holder, tables.lease.c.fence, tables.lease.c.until).where(
+    tables.lease.c.run == bindparam("of_run")
+)
+_LOCKED = _FOUND.with_for_update()

@@ -1,0 +1,68 @@
+"""Leases in a real database: claimed, renewed by a commit, refused to who has been superseded, given back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from scalescope_server.store.engine import Store, open_store
+from scalescope_server.store.errors import NotFound
+from scalescope_server.store.judging import Judged
+from scalescope_server.store.leases import TERM_S, Claim
+from scalescope_server.store.records import RunId
+
+from tests.batches import Dictation, batch, hello
+
+RUN = RunId("run")
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[Store]:
+    with closing(open_store(database)) as opened:
+        opened.writer.append(batch(hello(), Dictation().steps(0, 5))).result()
+        yield opened
+
+
+def claim(store: Store, holder: str) -> Claim:
+    return store.writer.claim(RUN, holder).result()
+
+
+def commit(store: Store, fence: int, updates: int) -> bool:
+    return store.writer.commit_judgement(Judged(RUN, updates, b"state", (), fence)).result()
+
+
+def test_the_first_to_ask_judges_a_run_and_others_are_told_for_how_long(store: Store) -> None:
+    first, second = claim(store, "one"), claim(store, "two")
+    assert (first.mine, first.fence) == (True, 1)
+    assert first.left_s == pytest.approx(TERM_S, abs=0.01)
+    assert (second.mine, second.fence) == (False, 1)
+    assert 0 < second.left_s <= TERM_S
+    unjudged, seen = store.reader.outlook(RUN, "two")
+    assert (unjudged, seen.mine) == (True, False)
+    assert store.reader.outlook(RUN, "one")[1].mine
+
+
+def test_what_a_superseded_holder_commits_does_not_count(store: Store) -> None:
+    assert claim(store, "one").fence == 1
+    store.writer.release("one").result()
+    assert claim(store, "two").fence == 2
+    assert commit(store, 2, 3)
+    assert not commit(store, 1, 5)
+    assert store.reader.judgement(RUN) == (3, b"state")
+
+
+def test_a_commit_renews_the_lease_and_one_that_nobody_took_still_counts(store: Store) -> None:
+    assert claim(store, "one").fence == 1
+    store.writer.release("one").result()
+    assert commit(store, 1, 5)
+    assert not claim(store, "two").mine
+    assert store.reader.outlook(RUN, "two")[0] is False
+
+
+def test_a_run_that_is_gone_cannot_be_claimed(store: Store) -> None:
+    store.writer.delete_run(RUN).result()
+    with pytest.raises(NotFound):
+        claim(store, "one")
+    with pytest.raises(NotFound):
+        store.reader.outlook(RUN, "one")
