@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from sqlalchemy import Engine
 
 from scalescope_server.store import curves, events, history
+from scalescope_server.store.extract.reading import Extract, begin_extract
+from scalescope_server.store.extract.tables import Chosen
 from scalescope_server.store.judging import Position, StepRow
 from scalescope_server.store.leases import Claim, standing
 from scalescope_server.store.measured_reader import MeasuredReader
@@ -56,6 +58,10 @@ class Reader(MeasuredReader):
         """The run's line in the list, as it stands now."""
         with self.reading() as connection:
             return summaries(connection, [found_run(connection, run)], self._silent_before())[0]
+
+    def extract(self, run: RunId, chosen: Chosen = Chosen()) -> Extract:
+        """Everything that is stored of a run as it stands now, or what is ``chosen`` of it, table by table."""
+        return begin_extract(self, run, chosen, self._silent_before(), self._clock())
 
     def series(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +48,23 @@ def nullable(values: NDArray[np.float64]) -> list[float | None]:
     return list(found.tolist())
 
 
+def bound(values: NDArray[Any], *, whole: bool = False) -> list[Any]:
+    """An array as a column is bound, None for what is not finite; ``whole``: the column is of whole numbers."""
+    if values.dtype.kind != "f":
+        return list(values.tolist())
+    found = nullable(values)
+    return [None if value is None else int(value) for value in found] if whole else list(found)
+
+
 def restored(values: Sequence[float | None], flag: Sequence[int]) -> NDArray[np.float64]:
     """float64 [rows]: the values that were stored as ``nullable`` beside ``flags``."""
     pairs = zip(values, flag, strict=True)
     return np.array([_VALUES.get(Flag(f), math.nan) if v is None else v for v, f in pairs], np.float64)
+
+
+def stored_value(value: float | None, flag: int) -> float | None:
+    """One value that was stored beside its flag; None where there is none."""
+    return _VALUES.get(Flag(flag)) if value is None else value
 
 
 def scale_key(scale: float | None) -> tuple[float, int]:
