@@ -68,5 +68,5 @@ async def test_what_was_handed_to_the_store_is_stored_although_the_connection_en
         accepting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await accepting
-        ledger = await asyncio.wrap_future(rooms.store.writer.ledger(RunId("run-1"), "seg-1", 0))
-        assert ledger.received == 2
+        admission = await asyncio.wrap_future(rooms.store.writer.admit(hello(), 1.0))
+        assert admission.ledger.received == 2

@@ -266,10 +266,11 @@ def test_the_later_of_two_connections_of_one_rank_wins(served: Served) -> None:
 def test_a_rank_that_left_does_not_take_its_successors_place_away() -> None:
     trainers = Trainers()
     rank = ("run", "segment", 0)
-    first = trainers.enter(rank)
-    second = trainers.enter(rank)
+    first, second, third = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    trainers.enter(rank, first)
+    trainers.enter(rank, second)
     trainers.leave(rank, first)
-    third = trainers.enter(rank)
+    trainers.enter(rank, third)
     assert (first.is_set(), second.is_set(), third.is_set()) == (True, True, False)
 
 

@@ -12,7 +12,6 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from scalescope_server.store.engine import open_store
 from scalescope_server.store.errors import SchemaError, Unavailable
-from scalescope_server.store.records import RunId
 from scalescope_server.store.tables import metadata
 from sqlalchemy import create_engine, inspect
 
@@ -82,7 +81,7 @@ def test_an_older_database_keeps_what_it_holds_and_its_runs_go_on(database: str,
     assert (detail.summary.attempted, detail.summary.skipped) == (20, 1)
     assert [(p.name, p.compute_format, p.backward) for p in detail.parameters] == [("w", "fp16", 1), ("b", None, 0)]
     assert store.reader.series("run", ["loss"])[1]["loss"].last.tolist() == [float(step) for step in range(20)]
-    say = Dictation(sequence=store.writer.ledger(RunId("run"), "first", 0).result().highest + 1)
+    say = Dictation(sequence=store.writer.admit(hello(), 1.0).result().ledger.highest + 1)
     tally = say.tally(20, update_squares=[1.0, 1.0], weight_squares=[4.0, 4.0])
     updates = say.steps(20, 10, (10, {"zero_grad": True}), loss=[20.0] * 10, clip_coefficient=[0.5] * 10)
     store.writer.append(batch(hello(), tally, updates)).result()
@@ -103,7 +102,7 @@ def test_ranks_stored_before_they_were_merged_stay_apart_until_one_of_them_conne
     assert [(event.step, event.rank) for event in store.reader.events("run", merged=True)[0]] == [(7, 0)]
     before = store.reader.samples("run", points=1)[1]
     assert [bucket.samples.tolist() for bucket in before] == [[2, 2]]
-    told = Dictation(sequence=store.writer.ledger(RunId("run"), "first", 1).result().highest + 1)
+    told = Dictation(sequence=store.writer.admit(hello(rank=1), 1.0).result().ledger.highest + 1)
     store.writer.append(batch(hello(rank=1), told.steps(20, 1))).result()
     assert store.reader.run("run").world_size == 2
     # Of what rank 1 had stored nothing says whether it was the same as rank 0's: that is what the merge begins with.

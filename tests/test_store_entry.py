@@ -73,7 +73,7 @@ def test_records_that_come_out_of_order_fill_the_gap(store: Store) -> None:
     store.writer.append(batch(hello(), two)).result()
     assert store.reader.run("run").ledger[0].lost == 0
     assert steps_of(store) == list(range(6))
-    assert store.writer.ledger(RunId("run"), "first", 0).result().ranges == ((0, 2),)
+    assert store.writer.admit(hello(), 1.0).result().ledger.ranges == ((0, 2),)
 
 
 def test_the_ledger_outlives_the_process(database: str) -> None:

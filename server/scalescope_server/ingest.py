@@ -10,8 +10,11 @@ A client that sends nonsense, or leaves, is normal: it gets a sentence, and the 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
+from concurrent.futures import Future
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
@@ -23,8 +26,8 @@ from scalescope_server.flow import accept
 from scalescope_server.gathering import Gathering
 from scalescope_server.rooms import Rooms, rooms_of
 from scalescope_server.sockets import sending, take_large_frames
-from scalescope_server.store.delivery import Batch, Receipt
-from scalescope_server.store.errors import BadRecord, Busy, Gone, StoreError
+from scalescope_server.store.delivery import Admission, Batch, Receipt
+from scalescope_server.store.errors import BadRecord, Busy, Gone, StoreError, Superseded
 from scalescope_server.store.records import RunId
 from scalescope_server.store.weight import weight_of
 from scalescope_server.tasks import first_to_end
@@ -43,20 +46,22 @@ Rank = tuple[str, str, int]
 
 
 class Trainers:
-    """Who is connected: one connection for each (run, segment, rank), the latest."""
+    """Who is connected to this server: one connection for each (run, segment, rank), the latest.
+
+    Of connections to other servers the store tells, when something is to be entered (see ``store.delivery``).
+    """
 
     def __init__(self) -> None:
         self._present: dict[Rank, asyncio.Event] = {}
 
-    def enter(self, rank: Rank) -> asyncio.Event:
+    def enter(self, rank: Rank, superseded: asyncio.Event) -> None:
         """Take the place of ``rank``. The event is set once a later connection has taken it."""
         if earlier := self._present.get(rank):
             earlier.set()
-        self._present[rank] = replaced = asyncio.Event()
-        return replaced
+        self._present[rank] = superseded
 
-    def leave(self, rank: Rank, replaced: asyncio.Event) -> None:
-        if self._present.get(rank) is replaced:
+    def leave(self, rank: Rank, superseded: asyncio.Event) -> None:
+        if self._present.get(rank) is superseded:
             del self._present[rank]
 
 
@@ -69,25 +74,39 @@ class Conversation:
         self._trainers = trainers
         self._session = ServerSession()
         self._gathering = Gathering()
+        self._superseded = asyncio.Event()
+        self._connection: int | None = None
+        # The first frame after Hello, on its way while the Hello is being answered.
+        self._coming: asyncio.Task[bytes] | None = None
 
     async def run(self) -> None:
         """Talk until the trainer leaves. Raises :class:`SessionError` with the refusal to send."""
         hello = await self._greeted()
         take_large_frames(self._socket)
         rank = (hello.run, hello.segment, hello.rank)
-        replaced = self._trainers.enter(rank)
+        self._trainers.enter(rank, self._superseded)
+        self._coming = coming = asyncio.create_task(_frame(self._socket))
         try:
-            ledger = await asyncio.wrap_future(self._rooms.store.writer.ledger(RunId(hello.run), *rank[1:]))
-            await _send(self._socket, self._session.welcome(ledger, __version__))
-            await first_to_end(self._talk(hello), _until(replaced))
-        except BadRecord as error:
-            raise _refusal("malformed", str(error)) from error
-        except Gone as error:
-            raise _refusal("unavailable", str(error)) from error
+            admission = await self._admitted(hello, coming)
+            self._connection = admission.connection
+            await _send(self._socket, self._session.welcome(admission.ledger, __version__))
+            await first_to_end(self._talk(hello), _until(self._superseded))
         except StoreError as error:
-            raise _refusal("unavailable", f"the database cannot take this now: {error}", retry=True) from error
+            raise _refusal_for(error) from error
         finally:
-            self._trainers.leave(rank, replaced)
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+            self._trainers.leave(rank, self._superseded)
+
+    async def _admitted(self, hello: Hello, coming: asyncio.Task[bytes]) -> Admission:
+        """The answer to Hello. A trainer that has left is not let in: it may have called another server meanwhile."""
+        admitting = asyncio.wrap_future(self._rooms.store.writer.admit(hello, self._rooms.clock()))
+        either: tuple[asyncio.Future[Any], ...] = (admitting, coming)
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not admitting.done() and coming.exception() is not None:
+            admitting.cancel()
+            await coming
+        return await admitting
 
     async def _greeted(self) -> Hello:
         within = self._rooms.settings.hello_within_s
@@ -116,7 +135,7 @@ class Conversation:
         try:
             while True:
                 async with asyncio.timeout(self._rooms.settings.quiet_after_s):
-                    frame = await _frame(self._socket)
+                    frame = await self._next_frame()
                 message = self._session.receive(frame)
                 if isinstance(message, Heartbeat):
                     self._note(hello, message)
@@ -125,12 +144,16 @@ class Conversation:
         finally:
             await self._gathering.end()
 
+    async def _next_frame(self) -> bytes:
+        coming, self._coming = self._coming, None
+        return await (coming or _frame(self._socket))
+
     async def _store_all(self, hello: Hello) -> None:
         while True:
             records, weight = await self._gathering.take()
             if not records:
                 return
-            await self._store(Batch(hello, records, self._rooms.clock(), weight))
+            await self._store(Batch(hello, records, self._rooms.clock(), weight, self._connection))
 
     async def _store(self, batch: Batch) -> None:
         try:
@@ -154,8 +177,15 @@ class Conversation:
 
     def _note(self, hello: Hello, heartbeat: Heartbeat) -> None:
         now = self._rooms.clock()
-        self._rooms.store.writer.heartbeat(hello, heartbeat, now)
+        entered = self._rooms.store.writer.heartbeat(hello, heartbeat, now, self._connection)
+        entered.add_done_callback(functools.partial(self._heed, asyncio.get_running_loop()))
         self._rooms.hub.seen(RunId(hello.run), now)
+
+    def _heed(self, loop: asyncio.AbstractEventLoop, entered: Future[None]) -> None:
+        """Learn of a later connection that is with another server. In the writer's thread."""
+        if not entered.cancelled() and isinstance(entered.exception(), Superseded):
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._superseded.set)
 
 
 @router.websocket("/api/ingest")
@@ -193,9 +223,9 @@ async def _refuse(socket: WebSocket, refused: Refused) -> None:
             await socket.close(TRY_AGAIN_LATER if refused.retry else POLICY_VIOLATION)
 
 
-async def _until(replaced: asyncio.Event) -> None:
-    await replaced.wait()
-    raise _refusal("superseded", "a later connection of the same run, segment and rank took over")
+async def _until(superseded: asyncio.Event) -> None:
+    await superseded.wait()
+    raise Superseded
 
 
 async def _frame(socket: WebSocket) -> bytes:
@@ -211,6 +241,16 @@ async def _frame(socket: WebSocket) -> bytes:
 async def _send(socket: WebSocket, frame: bytes) -> None:
     async with sending(socket):
         await socket.send_bytes(frame)
+
+
+def _refusal_for(error: StoreError) -> SessionError:
+    if isinstance(error, Superseded):
+        return _refusal("superseded", str(error))
+    if isinstance(error, BadRecord):
+        return _refusal("malformed", str(error))
+    if isinstance(error, Gone):
+        return _refusal("unavailable", str(error))
+    return _refusal("unavailable", f"the database cannot take this now: {error}", retry=True)
 
 
 def _refusal(code: RefusalCode, message: str, *, retry: bool = False) -> SessionError:

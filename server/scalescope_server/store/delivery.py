@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from scalescope.ledger import Ledger
 from scalescope.wire import Hello, Record
 
 from scalescope_server.store.records import RunId
@@ -11,13 +12,25 @@ from scalescope_server.store.records import RunId
 class Batch(Struct, frozen=True):
     """Records of one trainer to be stored together, in the order of their sequences.
 
-    ``weight``: the bytes, about, that storing them holds in memory (see ``weight.weight_of``).
+    ``weight``: the bytes, about, that storing them holds in memory (see ``weight.weight_of``). ``connection``: the
+    number that the connection was given when it was admitted; None: a batch of nobody that is connected.
     """
 
     hello: Hello
     records: tuple[Record, ...]
     received_at: float
     weight: int
+    connection: int | None = None
+
+
+class Admission(Struct, frozen=True):
+    """A connection of one rank that was let in: what is stored of that rank, and the number of the connection.
+
+    Once a later one has been let in, whichever server that is with, nothing more is taken from this one.
+    """
+
+    ledger: Ledger
+    connection: int
 
 
 class Receipt(Struct, frozen=True):

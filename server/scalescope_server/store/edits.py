@@ -1,4 +1,4 @@
-"""Writes that are not batches: signs of life, what the user says of a run, judgements, deletion."""
+"""Writes that are not batches: connections, signs of life, what the user says of a run, judgements, deletion."""
 
 from __future__ import annotations
 
@@ -10,18 +10,32 @@ from scalescope.wire import Heartbeat, Hello
 from sqlalchemy import Connection, bindparam, delete, insert, literal, select, update
 
 from scalescope_server.store import tables
+from scalescope_server.store.delivery import Admission
 from scalescope_server.store.errors import NotFound
 from scalescope_server.store.judging import Judged
 from scalescope_server.store.leases import renew
-from scalescope_server.store.origin import origin_of, seen
+from scalescope_server.store.origin import check_last, origin_of, seen
 from scalescope_server.store.records import FindingRow
 from scalescope_server.store.transaction import Transaction
 from scalescope_server.store.upsert import larger, replace_rows
 
 
-def enter_heartbeat(transaction: Transaction, hello: Hello, beat: Heartbeat, at: float) -> None:
-    """The caller lives, whether or not it has sent a record yet."""
+def admit(transaction: Transaction, hello: Hello, at: float) -> Admission:
+    """Let a connection of the caller's in, in the place of the one before."""
     origin = origin_of(transaction, hello, at)
+    row = tables.ledger.c
+    mine = (row.segment == origin.segment) & (row.rank == origin.rank)
+    last = origin.connection + 1
+    transaction.connection.execute(update(tables.ledger).where(mine).values(connection=last))
+    return Admission(origin.ledger, last)
+
+
+def enter_heartbeat(
+    transaction: Transaction, hello: Hello, beat: Heartbeat, at: float, connection: int | None = None
+) -> None:
+    """The caller lives, whether or not it has sent a record yet. Raises :class:`Superseded`."""
+    origin = origin_of(transaction, hello, at)
+    check_last(origin, connection)
     row = tables.ledger.c
     told = {
         "last_seen_at": larger(row.last_seen_at, at),

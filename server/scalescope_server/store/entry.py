@@ -23,7 +23,7 @@ from scalescope_server.store.errors import BadRecord
 from scalescope_server.store.facts import enter_setups
 from scalescope_server.store.layouts import enter_layout
 from scalescope_server.store.measured import enter_samples
-from scalescope_server.store.origin import Origin, origin_of
+from scalescope_server.store.origin import Origin, check_last, origin_of
 from scalescope_server.store.records import RunId
 from scalescope_server.store.tallies import enter_tallies
 from scalescope_server.store.totals import note_delivery, note_totals
@@ -42,8 +42,10 @@ def enter_batch(transaction: Transaction, batch: Batch) -> Receipt:
 
     Raises:
         BadRecord: naming the record; the transaction must be rolled back then.
+        Superseded: if it comes by a connection that is not the rank's last.
     """
     origin = origin_of(transaction, batch.hello, batch.received_at)
+    check_last(origin, batch.connection)
     ledger, fresh = _fresh(origin.ledger, batch.records)
     _check_end(origin, fresh)
     decoded = [decode(record) for record in fresh]

@@ -33,6 +33,13 @@ class Gone(StoreError):
         super().__init__(f"run {run!r} was deleted on the server: start the training again to record it anew")
 
 
+class Superseded(StoreError):
+    """A later connection of the same rank was let in, so nothing more of this one is stored."""
+
+    def __init__(self) -> None:
+        super().__init__("a later connection of the same run, segment and rank took over")
+
+
 class Busy(StoreError):
     """More is waiting to be written than the writer may hold. Stop reading from the trainer, then try again."""
 

@@ -12,7 +12,7 @@ from scalescope.wire import Hello
 from sqlalchemy import Connection, Row, Select, bindparam, func, insert, select, update
 
 from scalescope_server.store import tables
-from scalescope_server.store.errors import BadRecord, Gone
+from scalescope_server.store.errors import BadRecord, Gone, Superseded
 from scalescope_server.store.json_text import json_object, plain
 from scalescope_server.store.merging import begin_merging
 from scalescope_server.store.transaction import Transaction
@@ -29,6 +29,7 @@ class Origin:
     ``first_step`` is what to add to the segment's own count of steps. ``highest_step`` and ``highest_sample``
     are on the run's axis, -1 for none: records above them cannot repeat anything. ``ended``: it said Bye.
     ``world_size``: of its segment; ``merges``: whether what the run's ranks measured is merged as well.
+    ``connection``: the number of its last connection, 0 before the first.
     """
 
     run: int
@@ -41,6 +42,7 @@ class Origin:
     ended: bool
     world_size: int = 1
     merges: bool = False
+    connection: int = 0
 
 
 def origin_of(transaction: Transaction, hello: Hello, now: float) -> Origin:
@@ -67,7 +69,14 @@ def origin_of(transaction: Transaction, hello: Hello, now: float) -> Origin:
         ended=row.ending is not None,
         world_size=row.segment_size,
         merges=row.run_size > 1,
+        connection=row.connection,
     )
+
+
+def check_last(origin: Origin, connection: int | None) -> None:
+    """Whether the caller's ``connection`` is the last of its rank. Raises :class:`Superseded` if it is not."""
+    if connection is not None and connection != origin.connection:
+        raise Superseded
 
 
 def find_origin(connection: Connection, run: str, segment: str, rank: int) -> Row[Any] | None:
@@ -216,6 +225,7 @@ _FIND: Select[Any] = (
         tables.ledger.c.highest_step,
         tables.ledger.c.highest_sample,
         tables.ledger.c.ending,
+        tables.ledger.c.connection,
     )
     .select_from(tables.run)
     .outerjoin(

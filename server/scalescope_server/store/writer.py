@@ -19,17 +19,15 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from msgspec import UNSET, UnsetType
-from scalescope.ledger import Ledger
 from scalescope.wire import Heartbeat, Hello
 from sqlalchemy import Engine
 
 from scalescope_server.store import edits
-from scalescope_server.store.delivery import Batch, Receipt
+from scalescope_server.store.delivery import Admission, Batch, Receipt
 from scalescope_server.store.entry import enter_batch
 from scalescope_server.store.errors import Busy, Unavailable
 from scalescope_server.store.judging import Judged
 from scalescope_server.store.leases import Claim, claim, release
-from scalescope_server.store.origin import find_origin, ledger_of
 from scalescope_server.store.outages import outage
 from scalescope_server.store.records import RunId
 from scalescope_server.store.transaction import Transaction
@@ -83,21 +81,22 @@ class Writer:
         self._thread.start()
 
     def append(self, batch: Batch) -> Future[Receipt]:
-        """Store a batch; what is stored already is left alone. :class:`BadRecord` if a record cannot be true."""
+        """Store a batch; what is stored already is left alone.
+
+        :class:`BadRecord` if a record cannot be true, :class:`Superseded` if its rank has a later connection.
+        """
         return self._submit(lambda transaction: enter_batch(transaction, batch), batch.weight)
 
-    def heartbeat(self, hello: Hello, beat: Heartbeat, at: float) -> Future[None]:
-        """Enter a sign of life that came at ``at`` by our clock."""
-        return self._submit(lambda transaction: edits.enter_heartbeat(transaction, hello, beat, at))
+    def admit(self, hello: Hello, at: float) -> Future[Admission]:
+        """Let a connection of a rank in, in the place of the one before; what is stored of the rank comes with it.
 
-    def ledger(self, run: RunId, segment: str, rank: int) -> Future[Ledger]:
-        """What is stored of one trainer, after everything that was submitted before; empty if nothing is."""
+        Everything submitted before is stored then. :class:`BadRecord`, :class:`Gone`.
+        """
+        return self._submit(lambda transaction: edits.admit(transaction, hello, at))
 
-        def read(transaction: Transaction) -> Ledger:
-            row = find_origin(transaction.connection, run, segment, rank)
-            return ledger_of(None if row is None else row.ranges)
-
-        return self._submit(read)
+    def heartbeat(self, hello: Hello, beat: Heartbeat, at: float, connection: int | None = None) -> Future[None]:
+        """Enter a sign of life that came at ``at`` by our clock. :class:`Superseded`."""
+        return self._submit(lambda transaction: edits.enter_heartbeat(transaction, hello, beat, at, connection))
 
     def patch_run(
         self,
