@@ -27,11 +27,11 @@ def exit_code(*arguments: str) -> int:
 def test_help_names_every_command_and_the_default_places(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("--help") == 0
     text = capsys.readouterr().out
-    for word in ("demo", "push", "serve", "runs", "findings", "migrate", DEFAULT_URL, "scalescope/scalescope.db"):
+    for word in ("demo", "push", "serve", "runs", "findings", "export", "migrate", DEFAULT_URL, "scalescope/scalescope.db"):
         assert word in text
 
 
-@pytest.mark.parametrize("command", ["demo", "push", "serve", "runs", "findings", "migrate"])
+@pytest.mark.parametrize("command", ["demo", "push", "serve", "runs", "findings", "export", "migrate"])
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(command, "--help") == 0
     assert capsys.readouterr().out.startswith(f"usage: scalescope {command}")

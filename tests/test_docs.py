@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import get_args
 
@@ -15,15 +16,18 @@ from scalescope.numerics.measures import MeasureName
 from scalescope.wire import EventKind
 from scalescope_server.app import create_app
 from scalescope_server.settings import Settings
+from scalescope_server.store.delivery import Batch
 from scalescope_server.store.engine import open_store
+from scalescope_server.store.extract.reading import TABLES
+from scalescope_server.store.records import RunId
 from scalescope_server.store.tables import STEP_COLUMNS
 from scalescope_server.tallies import TallyMeasure
 
-from tests.serving import Served
+from tests.serving import Served, hello
 
 ROOT = Path(__file__).parent.parent
 DOCS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
-COMMANDS = ("serve", "demo", "runs", "findings", "push", "migrate")
+COMMANDS = ("serve", "demo", "runs", "findings", "export", "push", "migrate")
 SERIES = (
     *("attempted", "applied", *STEP_COLUMNS),
     *("grad_norm", "amax", "zero_share", "subnormal_share", "flush_share", "update_ratio"),
@@ -79,6 +83,17 @@ def test_every_measure_event_and_series_is_documented() -> None:
     assert all(f"| `{name}` |" in text("docs/server.md") for name in get_args(TallyMeasure))
     assert all(f"`{kind}`" in text("docs/server.md") for kind in get_args(EventKind))
     assert all(f"`{name}`" in text("docs/server.md") for name in SERIES)
+
+
+def test_every_table_and_column_of_an_export_is_documented_and_no_other(database: str) -> None:
+    told = dict(re.findall(r"^\| `([a-z]+)` \| (.*) \|$", text("docs/export.md"), re.MULTILINE))
+    assert set(told) == set(TABLES)
+    with closing(open_store(database)) as store:
+        store.writer.append(Batch(hello(), (), 1.0, 1)).result()
+        extract = store.reader.extract(RunId("run-1"))
+        for name in TABLES:
+            fields = {field.name for field in extract.fields(name)}
+            assert {field for field in fields if f"`{field}`" not in told[name]} == set(), name
 
 
 def test_every_threshold_of_the_findings_is_documented_with_its_value() -> None:

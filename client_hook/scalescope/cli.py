@@ -45,6 +45,7 @@ _SERVER_COMMANDS = {
     "serve": "run the server",
     "runs": "list the runs",
     "findings": "what is the matter with a run",
+    "export": "write everything stored of a run to files",
     "migrate": "bring the database up to date",
 }
 

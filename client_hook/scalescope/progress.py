@@ -14,10 +14,13 @@ BAR_WIDTH = 20
 
 @dataclass(slots=True)
 class ProgressLine:
-    """The state of one piece of work of ``total`` parts, told to ``out``; ``unit`` names the parts."""
+    """The state of one piece of work of ``total`` parts, told to ``out``; ``unit`` names the parts.
+
+    Without a ``total`` there is no bar: what has come so far, and how fast.
+    """
 
     out: TextIO
-    total: int
+    total: int | None
     unit: str
     clock: Callable[[], float] = time.monotonic
     _began: float | None = None
@@ -33,7 +36,8 @@ class ProgressLine:
         elif not self.out.isatty():
             print(self._line(done, now, text), file=self.out, flush=True)
         if self.out.isatty():
-            self.out.write(f"\r\x1b[K[{_bar(done, self.total)}] {self._line(done, now, text)}")
+            bar = "" if self.total is None else f"[{_bar(done, self.total)}] "
+            self.out.write(f"\r\x1b[K{bar}{self._line(done, now, text)}")
             self.out.flush()
         self._shown = now
 
@@ -44,7 +48,8 @@ class ProgressLine:
 
     def _line(self, done: int, now: float, text: str) -> str:
         rate = done / max(now - (self._began or now), 1e-3) if done else 0.0
-        return f"{done}/{self.total} {self.unit}, {rate:.0f}/s" + (f", {text}" if text else "")
+        parts = f"{done}" if self.total is None else f"{done}/{self.total}"
+        return f"{parts} {self.unit}, {rate:.0f}/s" + (f", {text}" if text else "")
 
 
 def _bar(done: int, total: int) -> str:

@@ -18,7 +18,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from scalescope_server import api, auth, charts, health, ingest, live, measurements, pages
+from scalescope_server import api, auth, charts, downloads, health, ingest, live, measurements, pages
 from scalescope_server.answers import ErrorAnswer, ErrorBody, error_answer, json_answer
 from scalescope_server.edge import MAX_BODY_BYTES, BodyLimit, RootPath, SecurityHeaders
 from scalescope_server.errors import InvalidError, ServerError, from_store
@@ -81,7 +81,7 @@ def create_app(settings: Settings, store: Store, *, clock: Callable[[], float] =
             Exception: _told_failure,
         },
     )
-    for room in (health, api, measurements, charts, ingest, live, auth, pages):
+    for room in (health, api, measurements, downloads, charts, ingest, live, auth, pages):
         app.include_router(room.router)
     describe(app)
     return app

@@ -20,7 +20,7 @@ import msgspec
 from scalescope.errors import CommandError, UsageError
 from scalescope.settings import parse_url
 
-from scalescope_server import errors
+from scalescope_server import cli_export, errors
 from scalescope_server.errors import ServerError
 from scalescope_server.listing import DatabaseSource, ServerSource, Source, findings_text, runs_table
 from scalescope_server.lock import locked
@@ -34,9 +34,10 @@ from scalescope_server.settings import (
     database_of,
     read_settings,
 )
-from scalescope_server.store.engine import open_store
+from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.errors import StoreError
 from scalescope_server.store.location import database_file
+from scalescope_server.store.records import RunId
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse names it no other way
@@ -45,10 +46,11 @@ DEFAULT_LIMIT = 50
 
 
 def add_commands(subparsers: Subparsers) -> None:
-    """Add serve, runs, findings and migrate."""
+    """Add serve, runs, findings, export and migrate."""
     _add_serve(subparsers)
     _add_runs(subparsers)
     _add_findings(subparsers)
+    _add_export(subparsers)
     _add_migrate(subparsers)
 
 
@@ -78,6 +80,14 @@ def findings(arguments: argparse.Namespace) -> int:
         found = source.findings(arguments.run_id)
     text = findings_text(found.items) or f"Nothing is known to be the matter with {arguments.run_id}."
     _write(msgspec.json.encode(found).decode() if arguments.json else text)
+    return 0
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Write everything that is stored of a run to files."""
+    wanted = cli_export.wanted_of(arguments)
+    with _told_in_one_line(), _exporter(arguments) as exporter:
+        cli_export.export(exporter, wanted, sys.stdout.buffer)
     return 0
 
 
@@ -133,6 +143,12 @@ def _add_findings(subparsers: Subparsers) -> None:
     parser.set_defaults(handler=findings)
 
 
+def _add_export(subparsers: Subparsers) -> None:
+    parser = cli_export.add_export(subparsers)
+    _add_where(parser)
+    parser.set_defaults(handler=export)
+
+
 def _add_migrate(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "migrate", help="bring the database up to date", description="Bring the database's schema up to date."
@@ -142,11 +158,15 @@ def _add_migrate(subparsers: Subparsers) -> None:
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
+    _add_where(parser)
+    parser.add_argument("--json", action="store_true", help="print what the HTTP API answers")
+
+
+def _add_where(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     _add_database(where)
     where.add_argument("--url", help="ask the server at this address instead of reading the database")
     parser.add_argument("--token", help="the server's token (default: SCALESCOPE_TOKEN)")
-    parser.add_argument("--json", action="store_true", help="print what the HTTP API answers")
 
 
 def _add_database(parser: argparse._ActionsContainer) -> None:
@@ -209,13 +229,34 @@ def _listening(settings: Settings) -> socket.socket:
 @contextlib.contextmanager
 def _source(arguments: argparse.Namespace) -> Iterator[Source]:
     if arguments.url is not None:
-        yield ServerSource(parse_url("--url", arguments.url), arguments.token or os.environ.get("SCALESCOPE_TOKEN"))
+        yield ServerSource(parse_url("--url", arguments.url), _token(arguments))
         return
+    with _opened(arguments) as store:
+        yield DatabaseSource(store)
+
+
+@contextlib.contextmanager
+def _exporter(arguments: argparse.Namespace) -> Iterator[cli_export.Exporter]:
+    if arguments.url is not None:
+        yield cli_export.ServerExporter(parse_url("--url", arguments.url), arguments.run_id, _token(arguments))
+        return
+    with _opened(arguments) as store:
+        yield cli_export.DatabaseExporter(store.reader.extract(RunId(arguments.run_id)))
+
+
+def _token(arguments: argparse.Namespace) -> str | None:
+    token: str | None = arguments.token or os.environ.get("SCALESCOPE_TOKEN")
+    return token
+
+
+@contextlib.contextmanager
+def _opened(arguments: argparse.Namespace) -> Iterator[Store]:
+    """The database that is named, which must be there."""
     path = database_file(database_of(os.environ, arguments.database))
     if not path.exists():
         raise CommandError(f"there is no database at {path}: start 'scalescope serve' or 'scalescope demo' first")
     with contextlib.closing(open_store(str(path))) as store:
-        yield DatabaseSource(store)
+        yield store
 
 
 @contextlib.contextmanager
