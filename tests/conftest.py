@@ -15,7 +15,10 @@ from tests.small_server import Shelf, SmallServer
 from tests.small_server import serving as serving_small
 
 if TYPE_CHECKING:
+    from tests.postgres import Cluster
     from tests.serving import Served
+
+ENGINES = ["sqlite", "postgres"]
 
 # Read when torch and numpy are imported. The cores are shared with the server under test.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -24,10 +27,30 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("DO_NOT_TRACK", "true")
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Cluster]:
+    """A PostgreSQL, started by the first test that wants one; a database in it is made in 10 ms."""
+    from tests.postgres import cluster
+
+    with cluster() as running:
+        yield running
+
+
 @pytest.fixture
-def database(tmp_path: Path) -> str:
-    """The path of a SQLite file that is not there yet."""
-    return str(tmp_path / "scalescope.db")
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a new database: a SQLite file that is not there yet; in the tests marked ``both_engines`` Postgres
+    too, with empty tables.
+    """
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return str(tmp_path / "scalescope.db")
+    running: Cluster = request.getfixturevalue("postgres")
+    return running.new(running.template)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests marked ``both_engines`` that open a database on each engine."""
+    if "database" in metafunc.fixturenames and metafunc.definition.get_closest_marker("both_engines"):
+        metafunc.parametrize("database", ENGINES, indirect=True)
 
 
 @pytest.fixture

@@ -144,8 +144,8 @@ def test_a_database_of_another_program_is_left_alone(database: str) -> None:
         assert connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (1,)
 
 
-@pytest.mark.parametrize("url", ["postgresql://localhost/x", "sqlite://", "sqlite:///:memory:", "://"])
-def test_a_url_that_is_no_sqlite_file_is_refused(url: str) -> None:
+@pytest.mark.parametrize("url", ["mysql://localhost/x", "sqlite://", "sqlite:///:memory:", "://"])
+def test_a_url_that_is_no_database_of_ours_is_refused(url: str) -> None:
     with pytest.raises(SchemaError, match="expected sqlite:///PATH"):
         open_store(url)
 

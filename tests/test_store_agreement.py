@@ -10,6 +10,8 @@ from scalescope_server.store.engine import Store, open_store
 
 from tests.batches import Dictation, Values, batch, hello
 
+pytestmark = pytest.mark.both_engines
+
 
 @pytest.fixture
 def store(database: str) -> Iterator[Store]:

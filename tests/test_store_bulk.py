@@ -16,6 +16,8 @@ from sqlalchemy.exc import IntegrityError
 
 from tests.batches import Dictation, batch, hello
 
+pytestmark = pytest.mark.both_engines
+
 
 @pytest.fixture
 def store(database: str) -> Iterator[Store]:

@@ -9,10 +9,13 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
+import pytest
 from scalescope_server.store.delivery import Batch
 from scalescope_server.store.engine import open_store
 
 from tests.batches import Dictation, batch, hello, histograms
+
+pytestmark = pytest.mark.both_engines
 
 UPDATES = 8
 RECORDS = 6

@@ -12,6 +12,8 @@ from scalescope_server.store.engine import Store, open_store
 
 from tests.batches import Dictation, batch, hello, histograms
 
+pytestmark = pytest.mark.both_engines
+
 LENGTH = 20_000
 
 

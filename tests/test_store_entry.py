@@ -15,6 +15,8 @@ from scalescope_server.store.records import RunId
 
 from tests.batches import STARTED_AT, Dictation, batch, hello, histograms
 
+pytestmark = pytest.mark.both_engines
+
 
 @pytest.fixture
 def store(database: str) -> Iterator[Store]:

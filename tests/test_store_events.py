@@ -11,6 +11,8 @@ from scalescope_server.store.judging import BEFORE_ALL
 
 from tests.batches import STARTED_AT, Dictation, batch, hello
 
+pytestmark = pytest.mark.both_engines
+
 NAMES = (("a", None), ("b", None), ("c", None))
 
 

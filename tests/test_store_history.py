@@ -11,6 +11,8 @@ from scalescope_server.store.records import EventRow
 
 from tests.batches import Dictation, batch, hello
 
+pytestmark = pytest.mark.both_engines
+
 
 @pytest.fixture
 def store(database: str) -> Iterator[Store]:

@@ -11,6 +11,8 @@ from scalescope_server.store.errors import BadRecord
 
 from tests.batches import Dictation, batch, hello, histograms
 
+pytestmark = pytest.mark.both_engines
+
 
 @pytest.fixture
 def store(database: str) -> Iterator[Store]:

@@ -29,5 +29,5 @@ def test_odd_signs_in_a_path_are_part_of_it(tmp_path: Path) -> None:
     "url", ["", "sqlite://", "sqlite:///:memory:", ":memory:", "postgresql://h/n", "x://", "sqlite:///file:a?uri=true"]
 )
 def test_what_is_no_file_is_refused(url: str) -> None:
-    with pytest.raises(SchemaError, match="expected sqlite:///PATH or a path"):
+    with pytest.raises(SchemaError, match="expected sqlite:///PATH, a path"):
         database_file(url)

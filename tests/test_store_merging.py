@@ -12,9 +12,10 @@ from scalescope.numerics.exponents import Histograms
 from scalescope.wire import Hello, Part, Placement, Record
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.records import SampleBucket, Series
-from sqlalchemy import create_engine
 
 from tests.batches import Dictation, batch, hello, histograms, same
+
+pytestmark = pytest.mark.both_engines
 
 RANKS = 4
 PARAMETERS = (("a", "fp16"), ("b", "bf16"), ("c", None))
@@ -252,16 +253,14 @@ def test_a_resumed_segment_of_more_ranks_goes_on_from_what_one_rank_had_told(sto
         assert_same_series(store.reader.series("run", SHARES, points=points)[1], wanted)
 
 
-def test_a_run_of_one_rank_has_no_second_copy_of_anything(database: str, store: Store) -> None:
+def test_a_run_of_one_rank_has_no_second_copy_of_anything(store: Store) -> None:
     trained, steps = Trained(), list(range(0, 30, 2))
     trained.draw(steps)
     tell_whole(store, trained, steps)
-    engine = create_engine(f"sqlite:///{database}")
-    with engine.connect() as connection:
+    with store._reading.connect() as connection:
         for table in ("sample_rollup", "tally_rollup", "rollup", "scalar"):
             assert connection.exec_driver_sql(f"SELECT count(*) FROM {table} WHERE rank < 0").scalar_one() == 0
         assert connection.exec_driver_sql("SELECT count(*) FROM gathered").scalar_one() == 0
-    engine.dispose()
 
 
 def test_a_view_of_many_ranks_reads_no_more_rows_than_one_of_a_single_rank(store: Store) -> None:

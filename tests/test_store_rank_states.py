@@ -11,6 +11,8 @@ from scalescope_server.store.records import Opinion, RankRow
 
 from tests.batches import STARTED_AT, Dictation, batch, hello
 
+pytestmark = pytest.mark.both_engines
+
 NOW = STARTED_AT + 1000.0
 
 

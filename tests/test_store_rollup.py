@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scalescope_server.store.engine import open_store
@@ -17,6 +18,8 @@ from scalescope_server.store.records import Series
 from scalescope_server.store.rollup import Points, coarser, exact
 
 from tests.batches import Dictation, batch, hello
+
+pytestmark = pytest.mark.both_engines
 
 # Whole numbers add up exactly in any order.
 VALUES = st.one_of(st.integers(-(2**20), 2**20).map(float), st.sampled_from([math.nan, math.inf, -math.inf]))

@@ -15,6 +15,8 @@ from sqlalchemy import event
 
 from tests.batches import STARTED_AT, Dictation, batch, hello
 
+pytestmark = pytest.mark.both_engines
+
 
 class Clock:
     """Seconds since the epoch, as the test says."""

@@ -18,6 +18,8 @@ from scalescope_server.store.views import MAX_BUCKETS
 
 from tests.batches import Dictation, batch, hello, histograms, same
 
+pytestmark = pytest.mark.both_engines
+
 Plan = tuple[int, float | None, SampleReason]
 
 

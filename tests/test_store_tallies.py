@@ -22,6 +22,8 @@ from scalescope_server.store.records import TallyBucket
 
 from tests.batches import Dictation, batch, hello
 
+pytestmark = pytest.mark.both_engines
+
 ROWS = 3
 NAN = math.nan
 

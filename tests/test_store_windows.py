@@ -20,6 +20,8 @@ from sqlalchemy import event
 
 from tests.batches import Dictation, batch, hello
 
+pytestmark = pytest.mark.both_engines
+
 FACTS: tuple[dict[str, object], ...] = ({}, {"clip": {"when": "unscaled"}}, {"micro_batches": 4})
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 from scalescope.wire import Column, Steps
-from scalescope_server.store import sqlite
+from scalescope_server.store import tables
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.errors import BadRecord, Busy, NotFound, Unavailable
 from scalescope_server.store.judging import Judged
@@ -20,6 +17,8 @@ from scalescope_server.store.writer import GROUP_JOBS, WAITING
 from sqlalchemy import event
 
 from tests.batches import Dictation, batch, hello, histograms
+
+pytestmark = pytest.mark.both_engines
 
 DEADLINE_S = 20.0
 
@@ -123,38 +122,7 @@ def test_what_waits_is_written_when_the_store_is_closed(database: str) -> None:
         store.writer.append(batch(hello(), Dictation(10).steps(10, 1))).result(0)
 
 
-def test_a_locked_database_acknowledges_nothing_and_loses_nothing(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite, "BUSY_MS", 20)
-    store = open_store(database)
-    given = batch(hello(), Dictation().steps(0, 3))
-    with closing(sqlite3.connect(database, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(Unavailable, match="locked"):
-            store.writer.append(given).result(DEADLINE_S)
-        assert attempted(store) == {}
-    assert store.writer.append(given).result(DEADLINE_S).stored == 1
-    store.close()
-
-
-def test_a_full_disk_acknowledges_nothing_and_loses_nothing(store: Store) -> None:
-    def limit(pages: int) -> None:
-        with store._writing.begin() as connection:
-            connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
-
-    store.writer.append(batch(hello(), Dictation().steps(0, 1))).result(DEADLINE_S)
-    large = batch(hello(), Dictation(1).steps(1, 20_000, loss=[1.0] * 20_000))
-    limit(1)
-    with pytest.raises(Unavailable, match="full"):
-        store.writer.append(large).result(DEADLINE_S)
-    assert attempted(store) == {"run": 1}
-    limit(2**30)
-    assert store.writer.append(large).result(DEADLINE_S).stored == 1
-    assert attempted(store) == {"run": 20_001}
-
-
-def test_deleting_a_run_empties_every_table_of_it(store: Store, database: str) -> None:
+def test_deleting_a_run_empties_every_table_of_it(store: Store) -> None:
     say = Dictation()
     records = (
         say.layout(("w", None), modules=["m"]),
@@ -179,9 +147,9 @@ def test_deleting_a_run_empties_every_table_of_it(store: Store, database: str) -
     )
     store.writer.commit_judgement(Judged(RunId("run"), 99, b"state", (found,))).result(DEADLINE_S)
     store.writer.delete_run(RunId("run")).result(DEADLINE_S)
-    with closing(sqlite3.connect(database)) as connection:
-        names = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        rows = {name: connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in names}
+    with store._reading.connect() as connection:
+        names = [*tables.metadata.tables, "alembic_version"]
+        rows = {name: connection.exec_driver_sql(f'SELECT count(*) FROM "{name}"').scalar_one() for name in names}
     assert rows.pop("alembic_version") == 1
     # Its segment is known, so that nothing of it comes back.
     assert rows.pop("deleted") == 1
@@ -209,9 +177,3 @@ def test_what_the_user_says_of_a_run_stays_when_the_trainer_resumes(store: Store
     store.writer.patch_run(RunId("run"), name=None, healthy=None).result(DEADLINE_S)
     detail = store.reader.run("run")
     assert (detail.summary.name, detail.healthy) == ("mine", None)
-
-
-def test_the_database_is_made_with_the_folders_above_it(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "below" / "scalescope.db"
-    open_store(f"sqlite:///{path}").close()
-    assert path.exists()

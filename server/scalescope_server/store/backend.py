@@ -21,7 +21,15 @@ class Backend(Protocol):
         """An engine whose transactions only read, and each see one state."""
 
     def prepare(self, writing: Engine) -> None:
-        """See to it that the database is there and at this program's revision.
+        """See to it that the database is there and at this program's revision, or refuse.
+
+        Raises:
+            SchemaError: if it is no database of ours, of a newer version, or has to be migrated first.
+            Unavailable: if it cannot be opened or written.
+        """
+
+    def migrate(self, writing: Engine) -> None:
+        """Make the tables, or bring them to this program's revision.
 
         Raises:
             SchemaError: if it is no database of ours, or of a newer version.

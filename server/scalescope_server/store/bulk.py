@@ -12,7 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Table
 
-from scalescope_server.store import bulk_sqlite
+from scalescope_server.store import bulk_postgres, bulk_sqlite
 from scalescope_server.store.upsert import Merge, replaced
 
 Columns = Mapping[str, Sequence[Any] | NDArray[Any]]
@@ -20,7 +20,11 @@ Columns = Mapping[str, Sequence[Any] | NDArray[Any]]
 
 def insert_rows(connection: Connection, table: Table, columns: Columns) -> None:
     """Insert rows that are not there yet. All ``columns`` are equally long; those left out have their default."""
-    if _rows(columns):
+    if not _rows(columns):
+        return
+    if connection.dialect.name == "postgresql":
+        bulk_postgres.copy(connection, table, columns)
+    else:
         bulk_sqlite.insert(connection, table, columns, None)
 
 
@@ -30,7 +34,11 @@ def merge_rows(connection: Connection, table: Table, columns: Columns, merge: Me
     A key comes once in ``columns``. ``merge`` is a function of a module, since its statement is kept: it is given the
     table and the new row's columns, and gives the new value of each column that changes. By default the new row's.
     """
-    if _rows(columns):
+    if not _rows(columns):
+        return
+    if connection.dialect.name == "postgresql":
+        bulk_postgres.merge(connection, table, columns, merge)
+    else:
         bulk_sqlite.insert(connection, table, columns, merge)
 
 

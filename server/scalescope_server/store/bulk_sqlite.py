@@ -12,7 +12,7 @@ from sqlalchemy import Column, Connection, Integer, Table
 from sqlalchemy.dialects import sqlite
 
 from scalescope_server.store.upsert import Merge, inserting
-from scalescope_server.store.values import nullable
+from scalescope_server.store.values import bound
 
 
 def insert(
@@ -23,8 +23,8 @@ def insert(
 ) -> None:
     """Insert at least one row, or merge it into the one with its primary key."""
     statement, order = _statement(table, tuple(columns), merge)
-    bound = [_bound(connection, table.c[name], columns[name]) for name in order]
-    connection.exec_driver_sql(statement, list(zip(*bound, strict=True)))
+    plain = [_plain(connection, table.c[name], columns[name]) for name in order]
+    connection.exec_driver_sql(statement, list(zip(*plain, strict=True)))
 
 
 @cache
@@ -38,15 +38,8 @@ def _statement(table: Table, names: tuple[str, ...], merge: Merge | None) -> tup
     return str(compiled), order
 
 
-def _bound(connection: Connection, column: Column[Any], values: Sequence[Any] | NDArray[Any]) -> Sequence[Any]:
+def _plain(connection: Connection, column: Column[Any], values: Sequence[Any] | NDArray[Any]) -> Sequence[Any]:
     if isinstance(values, np.ndarray):
-        return _plain(column, values)
+        return bound(values, whole=isinstance(column.type, Integer))
     process = column.type.dialect_impl(connection.dialect).bind_processor(connection.dialect)
     return values if process is None else [process(value) for value in values]
-
-
-def _plain(column: Column[Any], values: NDArray[Any]) -> list[Any]:
-    if values.dtype.kind != "f":
-        return list(values.tolist())
-    found = nullable(values)
-    return [None if v is None else int(v) for v in found] if isinstance(column.type, Integer) else found

@@ -11,8 +11,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from scalescope_server.store import schema
 from scalescope_server.store.backend import Backend
 from scalescope_server.store.errors import StoreError
-from scalescope_server.store.location import database_file
+from scalescope_server.store.location import database_file, postgres_url
 from scalescope_server.store.outages import outage
+from scalescope_server.store.postgres import Postgres
 from scalescope_server.store.reader import Reader
 from scalescope_server.store.sqlite import Sqlite
 from scalescope_server.store.writer import Writer
@@ -46,12 +47,13 @@ class Store:
 
 
 def open_store(url: str, *, clock: Callable[[], float] = time.time, silent_after_s: float = SILENT_AFTER_S) -> Store:
-    """The store at ``url``: ``sqlite:///PATH`` or a bare path; made, or brought to the newest revision.
+    """The store at ``url``: ``sqlite:///PATH``, a bare path, or ``postgresql://USER:PASSWORD@HOST/NAME``.
 
+    A SQLite file is made, or brought to the newest revision; Postgres is by :func:`migrate_store`.
     ``silent_after_s``: a run that has not ended and gave no sign of life for so long is ``silent``.
 
     Raises:
-        SchemaError: if the file is no database, another program's, or of a newer version.
+        SchemaError: if it is no database, another program's, of a newer version, or has to be migrated first.
         Unavailable: if it cannot be opened or written.
     """
     backend = backend_of(url)
@@ -64,10 +66,26 @@ def open_store(url: str, *, clock: Callable[[], float] = time.time, silent_after
     return Store(writing, reading, clock=clock, silent_after_s=silent_after_s)
 
 
+def migrate_store(url: str) -> None:
+    """Make the tables of the database at ``url``, or bring them to this program's revision.
+
+    Raises:
+        SchemaError: if it is no database, another program's, or of a newer version.
+        Unavailable: if it cannot be opened or written.
+    """
+    backend = backend_of(url)
+    writing = backend.writing()
+    try:
+        backend.migrate(writing)
+    finally:
+        writing.dispose()
+
+
 def backend_of(url: str) -> Backend:
     """The database at ``url``, not opened yet.
 
     Raises:
         SchemaError: if it is the address of none.
     """
-    return Sqlite(database_file(url))
+    found = postgres_url(url)
+    return Sqlite(database_file(url)) if found is None else Postgres(found)

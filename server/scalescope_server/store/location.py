@@ -1,13 +1,16 @@
-"""Where a SQLite database is: one file for every way to write its address."""
+"""Where a database is: one file for every way to write the address of a SQLite one, or a Postgres URL."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from sqlalchemy import make_url
+from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from scalescope_server.store.errors import SchemaError
+
+# The driver may be named, as SQLAlchemy does; libpq and Heroku write "postgres".
+_POSTGRES = frozenset({"postgresql", "postgres", "postgresql+psycopg", "postgres+psycopg"})
 
 
 def database_file(url: str) -> Path:
@@ -16,14 +19,37 @@ def database_file(url: str) -> Path:
     Raises:
         SchemaError: if it is no SQLite file.
     """
-    try:
-        found = make_url(url) if "://" in url else make_url("sqlite://").set(database=url)
-    except ArgumentError as error:
-        raise _unknown(url) from error
+    found = _parsed(url)
     if found.get_backend_name() != "sqlite" or found.database in (None, "", ":memory:") or found.query:
-        raise _unknown(url)
+        raise _unknown(found)
     return Path(found.database or "").expanduser().resolve()
 
 
-def _unknown(url: str) -> SchemaError:
-    return SchemaError(f"expected sqlite:///PATH or a path as the database, got {url!r}")
+def postgres_url(url: str) -> URL | None:
+    """The Postgres database at ``url``, as SQLAlchemy opens it; None if it is the address of something else.
+
+    Raises:
+        SchemaError: if it names no database, or a driver that is not psycopg.
+    """
+    found = _parsed(url)
+    if not found.drivername.startswith("postgres"):
+        return None
+    if found.drivername not in _POSTGRES or not found.database:
+        raise _unknown(found)
+    return found.set(drivername="postgresql+psycopg")
+
+
+def _parsed(url: str) -> URL:
+    try:
+        return make_url(url) if "://" in url else make_url("sqlite://").set(database=url)
+    except (ArgumentError, ValueError) as error:
+        # Not told in full: it may hold a password.
+        raise SchemaError(f"{_EXPECTED}, got an address that starts with {url[:12]!r}") from error
+
+
+def _unknown(url: URL) -> SchemaError:
+    shown = url.render_as_string() if url.database else str(url.drivername) + "://"
+    return SchemaError(f"{_EXPECTED}, got {shown!r}")
+
+
+_EXPECTED = "expected sqlite:///PATH, a path, or postgresql://USER:PASSWORD@HOST/NAME as the database"

@@ -1,6 +1,8 @@
-"""Failures of the database itself, told apart from mistakes in what was asked of it."""
+"""Failures of the database itself, told apart from mistakes in what was asked of it, and from servers that met."""
 
 from __future__ import annotations
+
+import re
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -9,12 +11,32 @@ from scalescope_server.store.errors import Unavailable
 
 # These say that a statement or its values are wrong: the next database would refuse them too.
 _MISTAKES = (DataError, IntegrityError, ProgrammingError)
+# Two servers wrote the same: a deadlock, a serialization failure, or both entered what was new to them.
+_MEETINGS = frozenset({"40P01", "40001", "23505"})
 
 
 def outage(error: BaseException | None) -> Unavailable | None:
     """What to tell a caller when ``error`` means a database that is locked, full, damaged or gone; else None."""
     if isinstance(error, DBAPIError) and not isinstance(error, _MISTAKES):
-        return Unavailable(f"the database does not answer: {error.orig}")
+        return Unavailable(f"the database does not answer: {reason(error)}")
     if isinstance(error, PoolTimeout):
         return Unavailable("the database does not answer: every connection is taken")
     return None
+
+
+def is_meeting(error: BaseException) -> bool:
+    """Whether the same transaction may succeed when it is run again, since it met another server's."""
+    return sqlstate(error) in _MEETINGS
+
+
+def sqlstate(error: BaseException) -> str | None:
+    """Postgres's code for ``error``; None where it has none, as on SQLite."""
+    found: str | None = getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
+    return found
+
+
+def reason(error: DBAPIError) -> str:
+    """What the driver says, in one line: of several attempts to connect the last one's."""
+    told = str(error.orig).strip()
+    refusals = re.findall(r"FATAL:\s+(.+)", told) or re.findall(r"failed: (?!.*failed: )(.+)", told)
+    return str(refusals[-1] if refusals else told.partition("\n")[0])

@@ -1,4 +1,4 @@
-"""The schema's revisions: applied when a SQLite file is opened, checked when the service says it is ready."""
+"""The schema's revisions: applied to a SQLite file when it is opened and to Postgres by ``scalescope migrate``."""
 
 from __future__ import annotations
 
@@ -33,6 +33,20 @@ def upgrade(connection: Connection) -> None:
             command.upgrade(config, "head")
 
 
+def check(connection: Connection, command: str) -> None:
+    """See to it that the database is at this program's revision, which ``command`` would bring it to.
+
+    Raises:
+        SchemaError: if it is not; the message says what to do.
+    """
+    found = revision_of(connection)
+    with as_file(files(_MIGRATIONS)) as folder:
+        _check_known(connection, ScriptDirectory(str(folder)), found)
+    if found != _newest():
+        state = "an empty one" if found is None else f"one at {found}"
+        raise SchemaError(f"expected a database at revision {_newest()}, got {state}: run {command}")
+
+
 def is_current(connection: Connection) -> bool:
     """Whether the database is at the revision of this program."""
     return revision_of(connection) == _newest()
@@ -59,5 +73,5 @@ def _check_known(connection: Connection, scripts: ScriptDirectory, found: str | 
     others = inspect(connection).get_table_names()
     if found is None and others:
         raise SchemaError(
-            f"expected an empty database or one of scalescope, got one with the table {others[0]}: name another file"
+            f"expected an empty database or one of scalescope, got one with the table {others[0]}: name another one"
         )

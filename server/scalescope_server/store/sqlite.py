@@ -40,6 +40,9 @@ class Sqlite:
         return engine
 
     def prepare(self, writing: Engine) -> None:
+        self.migrate(writing)
+
+    def migrate(self, writing: Engine) -> None:
         _make_file(self.file)
         try:
             with writing.begin() as connection:

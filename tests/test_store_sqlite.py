@@ -1,0 +1,95 @@
+"""A SQLite file: durable, private, safe from those who only read, and honest when it is locked or full."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from scalescope_server.store import sqlite
+from scalescope_server.store.engine import Store, open_store
+from scalescope_server.store.errors import Unavailable
+from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError
+
+from tests.batches import Dictation, batch, hello
+
+DEADLINE_S = 20.0
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[Store]:
+    opened = open_store(database)
+    yield opened
+    opened.close()
+
+
+def attempted(store: Store) -> dict[str, int]:
+    return {summary.id: summary.attempted for summary in store.reader.runs()[0]}
+
+
+def pragmas(engine: Engine, *names: str) -> list[object]:
+    with engine.connect() as connection:
+        return [connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names]
+
+
+def test_commits_are_on_the_disk_and_readers_never_wait_for_them(store: Store) -> None:
+    full = 2
+    for engine in (store._writing, store._reading):
+        assert pragmas(engine, "journal_mode", "synchronous", "foreign_keys", "busy_timeout") == ["wal", full, 1, 5000]
+
+
+def test_a_reader_cannot_write(store: Store) -> None:
+    with store._reading.connect() as connection, pytest.raises(OperationalError, match="readonly"):
+        connection.exec_driver_sql("DELETE FROM run")
+
+
+def test_the_file_is_for_its_owner_alone(store: Store, database: str) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        assert stat.S_IMODE(Path(database + suffix).stat().st_mode) == 0o600
+
+
+def test_a_place_where_no_file_can_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Unavailable, match="could not be made"):
+        open_store(str(tmp_path / "file" / "scalescope.db"))
+
+
+def test_a_locked_database_acknowledges_nothing_and_loses_nothing(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_MS", 20)
+    store = open_store(database)
+    given = batch(hello(), Dictation().steps(0, 3))
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Unavailable, match="locked"):
+            store.writer.append(given).result(DEADLINE_S)
+        assert attempted(store) == {}
+    assert store.writer.append(given).result(DEADLINE_S).stored == 1
+    store.close()
+
+
+def test_a_full_disk_acknowledges_nothing_and_loses_nothing(store: Store) -> None:
+    def limit(pages: int) -> None:
+        with store._writing.begin() as connection:
+            connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+
+    store.writer.append(batch(hello(), Dictation().steps(0, 1))).result(DEADLINE_S)
+    large = batch(hello(), Dictation(1).steps(1, 20_000, loss=[1.0] * 20_000))
+    limit(1)
+    with pytest.raises(Unavailable, match="full"):
+        store.writer.append(large).result(DEADLINE_S)
+    assert attempted(store) == {"run": 1}
+    limit(2**30)
+    assert store.writer.append(large).result(DEADLINE_S).stored == 1
+    assert attempted(store) == {"run": 20_001}
+
+
+def test_the_database_is_made_with_the_folders_above_it(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "below" / "scalescope.db"
+    open_store(f"sqlite:///{path}").close()
+    assert path.exists()
