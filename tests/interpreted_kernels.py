@@ -12,6 +12,7 @@ from scalescope.numerics.exponents import Histograms
 from scalescope.numerics.guarded import GuardedCount
 from scalescope.numerics.launches import ROW, Launches
 from scalescope.numerics.measure_device import DeviceMeasuring, measure_into, raw_of
+from scalescope.numerics.paths import Faster
 from scalescope.numerics.pool import Pool
 from scalescope.numerics.tables import table_of
 
@@ -111,9 +112,10 @@ def test_a_device_is_measured_by_the_kernels_once_they_are_there() -> None:
 
 
 def counting(*, pool: Pool | None = None) -> GuardedCount:
-    count = GuardedCount(CPU, Launches, pool=pool)
+    faster = Faster("triton", lambda: Launches(CPU))
+    count = GuardedCount(CPU, faster, pool=pool)
     count.prepare([])
-    assert count.faster.settled.wait(60)
+    assert faster.settled.wait(60)
     assert count.path == ("triton", "")
     return count
 
@@ -162,6 +164,31 @@ def test_gradients_with_holes_are_not_counted_but_any_dense_ones_are() -> None:
     assert count.count_if(torch.ones(1)) is None
     assert not count.prepare([torch.ones(1).expand(5)])
     assert count.prepare([torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last), torch.ones(3, 4).t()])
+
+
+def test_what_one_update_counted_is_not_counted_again_in_its_memory() -> None:
+    count = counting(pool=Pool(CPU, most_bytes=8192))
+    gradients = [torch.tensor([float("nan"), 1.0])]
+    assert count.prepare(gradients)
+    told = []
+    for found in (1.0, 1.0, 0.0, 2.0):
+        guarded = count.count_if(torch.tensor(found))
+        assert guarded is not None
+        counts = guarded.nonfinite()
+        told.append(None if counts is None else counts.tolist())
+    assert told == [[1], [1], None, [1]]
+
+
+def test_a_gradient_of_another_length_or_kind_in_the_same_place_is_looked_at_anew() -> None:
+    count = counting()
+    memory = torch.full((8,), float("inf"))
+    for gradient, wanted in ((memory, 8), (memory[:3], 3), (memory[:3].view(torch.bfloat16), 3)):
+        assert count.prepare([gradient])
+        guarded = count.count_if(torch.ones(1))
+        assert guarded is not None
+        counts = guarded.nonfinite()
+        assert counts is not None
+        assert counts.tolist() == [wanted]
 
 
 def test_counts_that_nobody_reads_are_bounded() -> None:

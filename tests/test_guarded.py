@@ -7,6 +7,8 @@ import torch
 from scalescope.numerics.elsewhere import CompileError
 from scalescope.numerics.guarded import GuardedCount
 from scalescope.numerics.launches import Launches
+from scalescope.numerics.measure import kernels_of
+from scalescope.numerics.paths import Faster
 
 
 def refusing(device: torch.device) -> Launches:
@@ -14,11 +16,12 @@ def refusing(device: torch.device) -> Launches:
 
 
 def test_without_the_kernel_nothing_is_prepared_or_counted_and_it_says_why() -> None:
-    count = GuardedCount(torch.device("cpu"), refusing)
+    faster = Faster("triton", lambda: refusing(torch.device("cpu")))
+    count = GuardedCount(torch.device("cpu"), faster)
     for _ in range(2):
         assert not count.prepare([torch.ones(3)])
         assert count.count_if(torch.ones(1)) is None
-        assert count.faster.settled.wait(60)
+        assert faster.settled.wait(60)
     assert str(count.path) == "none (triton: not installed)"
 
 
@@ -26,9 +29,10 @@ def test_without_the_kernel_nothing_is_prepared_or_counted_and_it_says_why() -> 
 def test_on_a_device_it_never_waits_and_counts_where_the_scaler_found_something() -> None:
     device = torch.device("cuda", 0)
     gradients = [torch.tensor([1.0, float("inf"), float("nan")], device=device), torch.ones(5000, device=device)]
-    count = GuardedCount(device)
+    kernels = kernels_of(device)
+    count = GuardedCount(device, kernels)
     count.prepare(gradients)
-    assert count.faster.settled.wait(300)
+    assert kernels.settled.wait(300)
     found = [torch.zeros(1, device=device), torch.ones(1, device=device)]
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")

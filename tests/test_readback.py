@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from scalescope.readback import Reading, at_hand, copied, number, read_later, ready
+from scalescope.numerics.ring import Ring
+from scalescope.readback import Gathering, Reading, at_hand, copied, number, read_later, ready
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.int32, torch.bool])
@@ -40,3 +41,16 @@ def test_a_reading_waits_for_its_event_without_waiting_itself() -> None:
     reading = Reading(torch.tensor(3.0), Never(), copied=True)
     assert not ready(reading)
     assert at_hand(reading) is None
+
+
+def test_numbers_of_one_device_are_read_together_and_others_by_themselves() -> None:
+    gathering = Gathering(Ring)
+    odd = [torch.tensor([2.0]), torch.tensor(3.0, dtype=torch.float64), torch.tensor(4.0, requires_grad=True)]
+    values = gathering.read([torch.tensor(1.0), *odd, torch.tensor(5, dtype=torch.int32)])
+    assert all(map(ready, values))
+    assert list(map(number, values)) == list(map(at_hand, values)) == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert [isinstance(value, float) for value in values] == [False, True, True, True, False]
+
+
+def test_where_a_device_has_no_ring_each_number_is_read_by_itself() -> None:
+    assert Gathering(lambda _: None).read([torch.tensor(1.0), torch.tensor(2)]) == [1.0, 2.0]

@@ -7,9 +7,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from scalescope.numerics.exponents import Histograms
+from scalescope.numerics.exponents import Counts, Histograms
 from scalescope.readback import number
 from scalescope.updates import ScaleSet, Update, indexes_of
 from scalescope.wire import Event, EventKind, Layout
@@ -70,19 +69,31 @@ def _blame(update: Update, layout: Layout, table: Histograms) -> dict[str, objec
             "order": layout.order,
             "optimizers": idle[:64],
         }
-    counts: NDArray[np.int64] = table.nonfinite
+    counts = _nonfinite(update, table)
     place = {index: position for position, index in enumerate(layout.backward)}
-    indexes = indexes_of(update)
-    rows = [int(row) for row in np.flatnonzero(counts)]
     # What has no place comes after all that has.
-    rows.sort(key=lambda row: place.get(indexes[row], len(place) + len(layout.parameters) - indexes[row]))
-    named = [(layout.parameters[indexes[row]].name, int(counts[row])) for row in rows]
-    data = _culprit(update, named, ordered=all(indexes[row] in place for row in rows), among_ranks=bool(layout.parts))
+    indexes = sorted(counts, key=lambda index: place.get(index, len(place) + len(layout.parameters) - index))
+    named = [(layout.parameters[index].name, counts[index]) for index in indexes]
+    data = _culprit(update, named, ordered=all(index in place for index in counts), among_ranks=bool(layout.parts))
     kept = _fitting(named)
     data |= {"nonfinite": dict(kept), "order": layout.order}
     if len(kept) < len(named):
         data["left_out"] = len(named) - len(kept)
     return data | {"optimizers": overflowed[:64]}
+
+
+def _nonfinite(update: Update, table: Histograms) -> dict[int, int]:
+    """Index -> how many values of the gradient are not finite, where some are: as measured, or else as counted."""
+    parts: list[tuple[Sequence[int], Counts]] = [(indexes_of(update), table.nonfinite)]
+    for part in (part for verdict in update.verdicts for part in verdict.counted):
+        counts = part.guarded.nonfinite()
+        if counts is not None:
+            parts.append((part.indexes, counts))
+    found: dict[int, int] = {}
+    for indexes, counts in parts:
+        for row in np.flatnonzero(counts).tolist():
+            found.setdefault(indexes[row], int(counts[row]))
+    return found
 
 
 def _culprit(

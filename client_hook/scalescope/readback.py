@@ -5,8 +5,11 @@ On the CPU a number is read at once, elsewhere when its transfer has arrived.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 
+from scalescope.numerics.ring import Ring, Row, fits
 from scalescope.numerics.transfer import Arrival, to_host
 
 
@@ -41,7 +44,29 @@ class Reading:
         return self.number() if self.here() else None
 
 
-Value = float | Reading
+class Gathered:
+    """One of the numbers that a ring brings to the host together."""
+
+    __slots__ = ("_place", "_row")
+
+    def __init__(self, row: Row, place: int) -> None:
+        self._row = row
+        self._place = place
+
+    def ready(self) -> bool:
+        """Whether the number can be had. Asks, never waits."""
+        return self._row.ready()
+
+    def number(self) -> float:
+        """Only when :meth:`ready`."""
+        return self._row.number(self._place)
+
+    def at_hand(self) -> float | None:
+        """The number if it is on the host already. Never waits, so the training thread may ask."""
+        return self.number() if self.ready() else None
+
+
+Value = float | Reading | Gathered
 
 
 def read_later(tensor: torch.Tensor) -> Value:
@@ -49,6 +74,35 @@ def read_later(tensor: torch.Tensor) -> Value:
     if tensor.is_cpu:
         return float(tensor.item())
     return copied(tensor)
+
+
+class Gathering:
+    """Reads numbers of one training together, where they are on one device: see :mod:`~scalescope.numerics.ring`.
+
+    ``ring_of`` makes the ring of a device, if it can have one.
+    """
+
+    def __init__(self, ring_of: Callable[[torch.device], Ring | None]) -> None:
+        self._ring_of = ring_of
+        self._rings: dict[torch.device, Ring | None] = {}
+
+    def read(self, tensors: Sequence[torch.Tensor]) -> list[Value]:
+        """The numbers in tensors of one element, as they stand now: those of the first one's device in one go."""
+        device = tensors[0].device
+        ring = self._ring(device)
+        together = [] if ring is None else [tensor for tensor in tensors if tensor.device == device and fits(tensor)]
+        row = ring.gather(together) if ring is not None and together else None
+        if row is None:
+            return [read_later(tensor) for tensor in tensors]
+        if len(together) == len(tensors):
+            return [Gathered(row, place) for place in range(len(tensors))]
+        places = {id(tensor): place for place, tensor in enumerate(together)}
+        return [Gathered(row, places[id(one)]) if id(one) in places else read_later(one) for one in tensors]
+
+    def _ring(self, device: torch.device) -> Ring | None:
+        if device not in self._rings:
+            self._rings[device] = self._ring_of(device)
+        return self._rings[device]
 
 
 def copied(tensor: torch.Tensor) -> Reading:

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from scalescope.numerics.exponents import BINS, Histograms
+from scalescope.numerics.guarded import Guarded
 from scalescope.numerics.measure import Measurement
 from scalescope.packing import pack
 from scalescope.readback import Value, number, ready
@@ -39,12 +40,24 @@ class Measured:
     measurement: Measurement
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What of the gradients of one optimizer was not finite: count i is that of parameter ``indexes[i]``."""
+
+    indexes: Sequence[int]
+    guarded: Guarded
+
+
 class OptimizerVerdict(NamedTuple):
-    """What the scaler found for one optimizer: it overflowed if any of ``found`` (one a device) is above 0."""
+    """What the scaler found for one optimizer: it overflowed if any of ``found`` (one a device) is above 0.
+
+    ``counted``: where only its device knew that, what was counted there, by device.
+    """
 
     optimizer: str
     found: Sequence[Value]
     stepped: bool = True
+    counted: Sequence[Counted] = ()
 
     def overflowed(self) -> bool:
         return any(number(value) > 0 for value in self.found)
@@ -129,6 +142,7 @@ class Update:
         numbers = [value for verdict in self.verdicts for value in verdict.found]
         numbers += [value for value in (self.scale, self.next_scale) if value is not None]
         here = all(map(ready, numbers)) and all(part.measurement.ready() for part in self.measured)
+        here = here and all(part.guarded.ready() for verdict in self.verdicts for part in verdict.counted)
         return here and all(extra.ready() for extra in self.extras) and (self.facts is None or self.facts.ready())
 
     def row_ready(self) -> bool:

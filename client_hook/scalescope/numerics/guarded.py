@@ -7,14 +7,15 @@ and nothing else, and the host launches a kernel and copies a few words back, wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from operator import attrgetter
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from scalescope.numerics.exponents import Counts
-from scalescope.numerics.launches import TILE, Launches, compile_elsewhere
+from scalescope.numerics.launches import TILE, Launches
 from scalescope.numerics.paths import Faster, Path
 from scalescope.numerics.pool import Lease, Pool
 from scalescope.numerics.tables import KINDS, Table, table_of
@@ -24,6 +25,9 @@ _PROGRAMS = 1024
 # An update's words are few: this is thousands of updates that nobody has read.
 _MOST_BYTES = 8 << 20
 
+# In C: a call in Python for each gradient would take ten times as long.
+_ADDRESS, _BYTES = torch.Tensor.data_ptr, attrgetter("nbytes")
+
 
 class Guarded:
     """What one update's gradients were, on its way to the host."""
@@ -31,58 +35,56 @@ class Guarded:
     def __init__(self, lease: Lease, rows: int) -> None:
         self._lease: Lease | None = lease
         self._rows = rows
-        self._found = np.zeros(rows + 1, np.int64)
+        self._found = np.zeros(1 + rows, np.int64)
 
     def ready(self) -> bool:
         """Whether it has arrived. Asks, never waits."""
-        return self._lease is None or self._lease.slot.arrived()
+        lease = self._lease
+        return lease is None or lease.slot.arrived()
 
     def nonfinite(self) -> Counts | None:
         """int64 [tensors]: infinities and NaNs; None where the scaler found none. Only when :meth:`ready`."""
         if self._lease is not None:
-            self._found = self._lease.slot.host[: self._rows + 1].numpy().copy()
+            self._found = self._lease.slot.host[: 1 + self._rows].numpy().copy()
             self._lease = None
-        return self._found[:-1] if self._found[-1] else None
+        return self._found[1:] if self._found[0] else None
 
 
 class GuardedCount:
-    """Counts for one set of gradients after the other, on one CUDA device."""
+    """Counts for one set of gradients after the other, on one CUDA device.
 
-    def __init__(
-        self,
-        device: torch.device,
-        build: Callable[[torch.device], Launches] = compile_elsewhere,
-        *,
-        pool: Pool | None = None,
-    ) -> None:
-        self.faster = Faster("triton", lambda: build(device))
+    ``faster`` are the kernels of that device, ``pool`` its memory for counts on their way.
+    """
+
+    def __init__(self, device: torch.device, faster: Faster[Launches], *, pool: Pool | None = None) -> None:
+        self._faster = faster
         self._device = device
-        self._pool = pool or Pool(device, most_bytes=_MOST_BYTES)
-        self._places: list[tuple[int, int, torch.dtype]] = []
+        self._pool = pool or counts_pool(device)
+        self._places: tuple[list[int], list[int]] = [], []
         self._table: Table | None = None
         self._words: torch.Tensor | None = None
 
     @property
     def path(self) -> Path:
         """``triton``, or ``none``: nothing else can look at a number on the device and then decide."""
-        return self.faster.path("none")
+        return self._faster.path("none")
 
     def prepare(self, gradients: Sequence[torch.Tensor]) -> bool:
         """Say which gradients are meant, before every count: memory that was given back must not be read.
 
-        Takes 0.2 us for each while they lie where they lay at the last call; else their table is made anew.
+        Takes 0.1 us for each while they lie where they lay at the last call; else their table is made anew.
 
         Returns:
             Whether they can be counted: dense, of fp32, bf16, fp16 or float64, and the kernel is there. Where it is
             not yet, it is asked for.
         """
-        self.faster.ask()
-        if self.faster.reason:
+        self._faster.ask()
+        if self._faster.reason:
             return False
-        places = [(found.data_ptr(), found.numel(), found.dtype) for found in gradients]
-        if places != self._places:
-            self._places, self._table = places, None
-            if all(map(_is_dense, gradients)):
+        places = self._placed(gradients)
+        if places is None or places != self._places:
+            self._places, self._table = places or ([], []), None
+            if places is not None and all(map(_is_dense, gradients)):
                 self._table = table_of(gradients, TILE, programs=_PROGRAMS)
                 self._words = self._uploaded(self._table.words)
         return self._table is not None
@@ -94,21 +96,36 @@ class GuardedCount:
             None where nothing is prepared, the kernel failed, or too many counts have not been read.
         """
         table, words = self._table, self._words
-        lease = None if table is None else self._pool.take(table.rows + 1)
+        lease = None if table is None else self._pool.take(1 + table.rows)
         if table is None or words is None or lease is None:
             return None
         slot = lease.slot
-        out = slot.device[: table.rows + 1].zero_()
-        launched = self.faster.attempt(lambda launches: _launched(launches, found_inf, words, table, out))
-        if not launched:
+        if slot.host[0]:
+            # Written to when it was used last: ordinary updates leave it as it was.
+            slot.device.zero_()
+        out = slot.device[: 1 + table.rows]
+        if not self._faster.attempt(lambda launches: _launched(launches, found_inf, words, table, out)):
             return None
-        slot.fetch(0, table.rows + 1)
+        slot.fetch(0, 1 + table.rows)
         return Guarded(lease, table.rows)
+
+    def _placed(self, gradients: Sequence[torch.Tensor]) -> tuple[list[int], list[int]] | None:
+        """Where they lie and how far they reach; None where one has no such place."""
+        try:
+            return list(map(_ADDRESS, gradients)), list(map(_BYTES, gradients))
+        except RuntimeError:
+            # A sparse one.
+            return None
 
     def _uploaded(self, words: NDArray[np.int64]) -> torch.Tensor:
         host = torch.from_numpy(words)
         # torch keeps pinned memory until the copy is done.
         return (host.pin_memory() if self._device.type == "cuda" else host).to(self._device, non_blocking=True)
+
+
+def counts_pool(device: torch.device) -> Pool:
+    """Memory for the counts of all optimizers on ``device``."""
+    return Pool(device, most_bytes=_MOST_BYTES)
 
 
 def _launched(

@@ -150,17 +150,17 @@ def count_if(
     out,
     tile: tl.constexpr,
 ):
-    """Where ``found_inf`` is above 0, add how many values of each tensor are not finite to ``out``: int64 [rows + 1].
+    """Where ``found_inf`` is above 0, add how many values of each tensor are not finite to ``out``: int64 [1 + rows].
 
-    The last word becomes 1 then; else no tensor is read, and nothing is written.
+    The first word becomes 1 then; else no tensor is read, and nothing is written.
     """
     if tl.load(found_inf) > 0:
-        tl.store(out + rows, 1)
+        tl.store(out, 1)
         row, address, kind, first, left = _stretch(table, rows, programs)
         for _ in range(tiles):
             if left > 0:
                 found = _nonfinite(address, kind, first, tl.minimum(left, tile).to(tl.int32), tile)
                 if found > 0:
-                    tl.atomic_add(out + row, found.to(tl.int64))
+                    tl.atomic_add(out + 1 + row, found.to(tl.int64))
             first += tile
             left -= tile

@@ -44,7 +44,7 @@ class Launches:
 
         Args:
             found_inf: one fp32 on the device.
-            out: int64 [rows + 1] on the device, zeros; the last becomes 1 where ``found_inf`` is above 0.
+            out: int64 [1 + rows] on the device, zeros; the first becomes 1 where ``found_inf`` is above 0.
         """
         if table.programs:
             with self._current():

@@ -19,11 +19,11 @@ import torch
 from numpy.typing import NDArray
 
 from scalescope.numerics.exponents import Histograms
-from scalescope.numerics.launches import ROW
+from scalescope.numerics.launches import ROW, Launches
 from scalescope.numerics.measure_cpu import Raw
 from scalescope.numerics.measure_device import DeviceMeasuring, measure_into, raw_of
 from scalescope.numerics.measure_host import HostMeasuring
-from scalescope.numerics.paths import Path
+from scalescope.numerics.paths import Faster, Path
 from scalescope.numerics.transfer import Arrival, to_host
 
 _CPU = HostMeasuring()
@@ -103,6 +103,11 @@ def path_of(device: torch.device) -> Path:
     if device.type == "cpu":
         return _CPU.path
     return _on(device).path if device.type == "cuda" else Path("torch-device", "triton: only for devices of NVIDIA")
+
+
+def kernels_of(device: torch.device) -> Faster[Launches]:
+    """The kernels that tensors on a CUDA ``device`` are measured by, for others to launch as well."""
+    return _on(device).faster
 
 
 def refused() -> int:

@@ -43,3 +43,8 @@ def to_host(tensor: torch.Tensor) -> Transfer:
     # The stream of the tensor's device, which need not be the current device.
     event.record(torch.cuda.current_stream(source.device))
     return Transfer(host, event, on_host=True)
+
+
+def is_capturing(tensor: torch.Tensor) -> bool:
+    """Whether what is done on the device of ``tensor`` just now is recorded for a CUDA graph instead."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
