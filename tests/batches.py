@@ -52,6 +52,7 @@ def hello(
     tags: Sequence[str] = (),
     config: str = "{}",
     started_at: float = STARTED_AT,
+    every: int = 1,
 ) -> Hello:
     scaler = ScalerSettings(
         name="GradScaler",
@@ -75,7 +76,7 @@ def hello(
         environment={"torch": "2.13.0"},
         scaler=scaler,
         optimizers=[],
-        every=10,
+        every=every,
     )
 
 

@@ -8,7 +8,7 @@ the size that the header implies *before* anything is decompressed, and a frame 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import msgspec
@@ -63,38 +63,68 @@ class PackedError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trimmed:
-    """A :class:`Histograms` table without the columns outside those in use, an eighth of it as a rule.
+    """A :class:`Histograms` table without the columns outside those in use, a fifth of it as a rule.
 
     Attributes:
         low: exponent of the first column; the columns outside are zero.
         counts: [rows, bins] of any type of whole numbers.
-        zero, inf, nan, amax, sum_squares: as in :class:`Histograms`.
+        classes: int64 [3, rows], how many are zero, infinite and NaN.
+        amax, sum_squares: as in :class:`Histograms`.
     """
 
     low: int
     counts: NDArray[np.integer]
-    zero: NDArray[np.int64]
-    inf: NDArray[np.int64]
-    nan: NDArray[np.int64]
+    classes: NDArray[np.int64]
     amax: NDArray[np.float64]
     sum_squares: NDArray[np.float64]
 
+    @staticmethod
+    def empty(rows: int) -> Trimmed:
+        """``rows`` histograms of tensors without elements."""
+        none = np.zeros((rows, 0), np.int64)
+        return Trimmed(MIN_EXPONENT, none, np.zeros((3, rows), np.int64), *np.zeros((2, rows)))
+
+    @staticmethod
+    def of(table: Histograms) -> Trimmed:
+        """``table`` as it is, with every column."""
+        classes = np.stack([table.zero, table.inf, table.nan])
+        return Trimmed(MIN_EXPONENT, table.counts, classes, table.amax, table.sum_squares)
+
     @property
     def rows(self) -> int:
-        return len(self.zero)
+        return len(self.amax)
+
+    @property
+    def end(self) -> int:
+        """One more than the exponent of the last column."""
+        return self.low + int(self.counts.shape[1])
+
+    def take(self, rows: NDArray[np.integer]) -> Trimmed:
+        """The named rows, in that order."""
+        return Trimmed(self.low, self.counts[rows], self.classes[:, rows], self.amax[rows], self.sum_squares[rows])
+
+    def widened(self, low: int, end: int) -> Trimmed:
+        """The same, where it lacks columns of the exponents ``low`` to ``end - 1``, with all of these."""
+        if low >= end or (self.low <= low and end <= self.end):
+            return self
+        if self.low < self.end:
+            low, end = min(low, self.low), max(end, self.end)
+        counts = np.zeros((self.rows, end - low), self.counts.dtype)
+        first = max(self.low - low, 0)
+        counts[:, first : first + self.counts.shape[1]] = self.counts
+        return replace(self, low=low, counts=counts)
 
     def whole(self) -> Histograms:
         """The same with every column."""
         counts = np.zeros((self.rows, BINS), np.int64)
         first = self.low - MIN_EXPONENT
         counts[:, first : first + self.counts.shape[1]] = self.counts
-        return Histograms(counts, self.zero, self.inf, self.nan, self.amax, self.sum_squares)
+        zero, inf, nan = self.classes
+        return Histograms(counts, zero, inf, nan, self.amax, self.sum_squares)
 
 
 def pack(table: Histograms) -> PackedHistograms:
-    return pack_trimmed(
-        Trimmed(MIN_EXPONENT, table.counts, table.zero, table.inf, table.nan, table.amax, table.sum_squares)
-    )
+    return pack_trimmed(Trimmed.of(table))
 
 
 def pack_trimmed(table: Trimmed) -> PackedHistograms:
@@ -104,9 +134,8 @@ def pack_trimmed(table: Trimmed) -> PackedHistograms:
     low = table.low + first if used.size else MIN_EXPONENT
     counts = table.counts[:, first:end]
     width = _width_for(int(counts.max(initial=0)))
-    whole = np.stack([table.zero, table.inf, table.nan]).astype("<u8")
     real = np.stack([table.amax, table.sum_squares]).astype("<f8")
-    raw = _shuffled(counts.astype(f"<u{width}")) + _shuffled(whole) + _shuffled(real)
+    raw = _shuffled(counts.astype(f"<u{width}")) + _shuffled(table.classes.astype("<u8")) + _shuffled(real)
     return PackedHistograms(table.rows, low, end - first, width, compress(raw))
 
 
@@ -126,9 +155,9 @@ def unpack_trimmed(packed: PackedHistograms, rows: NDArray[np.int64] | None = No
     kept, whole, real = raw[: sizes[0]], raw[sizes[0] : sizes[0] + sizes[1]], raw[sizes[0] + sizes[1] :]
     # A row of counts is a row, one of the other values is a column.
     counts = _unshuffled(kept, f"<u{packed.width}", (packed.rows, packed.bins), rows, 0)
-    zero, inf, nan = _unshuffled(whole, "<i8", (_COLUMNS_OF_COUNTS, packed.rows), rows, 1)
+    classes = _unshuffled(whole, "<i8", (_COLUMNS_OF_COUNTS, packed.rows), rows, 1)
     amax, squares = _unshuffled(real, "<f8", (_COLUMNS_OF_VALUES, packed.rows), rows, 1)
-    table = Trimmed(packed.low, counts, zero, inf, nan, amax, squares)
+    table = Trimmed(packed.low, counts, classes, amax, squares)
     _check_values(table)
     return table
 
@@ -174,12 +203,11 @@ def _part_sizes(packed: PackedHistograms) -> list[int]:
 
 
 def _check_values(table: Trimmed) -> None:
-    whole = (table.zero, table.inf, table.nan)
     # Without a sign below eight bytes, where the first bit would be one.
     counts_fit = table.counts.dtype.itemsize < 8 or table.counts.max(initial=0) < 2**63
-    counts_fit = counts_fit and all(column.min(initial=0) >= 0 for column in whole)
-    values_fit = np.isfinite(table.amax).all() and not np.isnan(table.sum_squares).any()
-    if not (counts_fit and values_fit and table.amax.min(initial=0) >= 0):
+    # NaN is in no order.
+    amax_fits = table.amax.min(initial=0) >= 0 and table.amax.max(initial=0) < np.inf
+    if not (counts_fit and amax_fits and table.classes.min(initial=0) >= 0) or np.isnan(table.sum_squares).any():
         raise PackedError("expected counts of at least 0 and finite amax, got a negative or non-finite value")
 
 

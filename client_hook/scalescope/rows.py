@@ -56,7 +56,9 @@ def tallied(record: Tally | Probe) -> tuple[NDArray[np.int64], dict[str, NDArray
 
 
 def _indexes(raw: bytes, rows: int) -> NDArray[np.int64]:
-    found = _array(raw, "<i4").astype(np.int64) if raw else np.arange(rows)
+    if not raw:
+        return np.arange(rows)
+    found = _array(raw, "<i4").astype(np.int64)
     if len(found) != rows or (rows and (found.min() < 0 or len(np.unique(found)) != rows)):
         raise WireError(f"expected {rows} different indexes, got {len(found)}")
     return found

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import BINS, Histograms
-from scalescope.packing import PackedHistograms, unpack
+from scalescope.packing import PackedHistograms, unpack, unpack_trimmed
 from sqlalchemy import Connection, Row
 
 from scalescope_server.store.folding import counts_of, looked_up, positions_of, rows_of
@@ -47,7 +47,7 @@ def _of_ranks(shares: Shares, found: Iterable[Row[Any]], chosen: NDArray[np.int6
         rows = rows_of(positions, chosen)
         reported, leads = shares.taken(stored.segment, stored.rank, chosen)
         taken = np.flatnonzero((rows >= 0) & reported)
-        pile.add(taken, unpack(packed_of(stored), rows[taken]), leads[taken].astype(np.int64))
+        pile.add(taken, unpack_trimmed(packed_of(stored), rows[taken]), leads[taken].astype(np.int64))
     return [
         SampleBucket(step, scale_of(scale, flag), periodic, pile.samples, pile.table)
         for (step, _, scale, flag, periodic), pile in piles.items()
@@ -83,5 +83,5 @@ def _unpacked(packed: PackedHistograms, rows: NDArray[np.int64]) -> Histograms:
         return unpack(packed, rows)
     known = np.flatnonzero(rows >= 0)
     pile = Pile.empty(len(rows))
-    pile.add(known, unpack(packed, rows[known]))
+    pile.add(known, unpack_trimmed(packed, rows[known]))
     return pile.table

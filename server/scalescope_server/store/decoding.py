@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, Never
 
 import numpy as np
 from numpy.typing import NDArray
-from scalescope.numerics.exponents import Histograms
-from scalescope.packing import PackedError, unpack
+from scalescope.packing import PackedError, Trimmed, unpack_trimmed
 from scalescope.rows import column_arrays, indexes, tallied, times
 from scalescope.wire import Bye, Event, Layout, Probe, Record, Sample, Setup, Steps, Tally, WireError
 
@@ -65,7 +64,7 @@ class Measured:
 
     record: Sample
     indexes: NDArray[np.int64]
-    table: Histograms
+    table: Trimmed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,16 +164,21 @@ def _measured(record: Sample) -> Measured:
     _check_place(record)
     try:
         # The table first: it bounds the number of rows, which a header may give as anything.
-        table = unpack(record.table)
+        table = unpack_trimmed(record.table)
         rows = indexes(record)
     except (WireError, PackedError) as error:
         raise BadRecord("sample", record.sequence, str(error)) from error
-    classes = (table.counts, table.zero, table.inf, table.nan)
-    if max(int(column.max(initial=0)) for column in classes) > MAX_NUMEL or table.numel.max(initial=0) > MAX_NUMEL:
+    if _largest(table) > MAX_NUMEL:
         _refuse(record, f"expected tensors of at most {MAX_NUMEL} elements, got a larger one")
     if (table.sum_squares < 0).any():
         _refuse(record, "expected sums of squares of at least 0, got a negative one")
     return Measured(record, rows, table)
+
+
+def _largest(table: Trimmed) -> float:
+    """Elements of the largest tensor, as float64: the sum of counts that cannot be would leave int64."""
+    counted = table.counts.astype(np.float64) @ np.ones(table.counts.shape[1])
+    return float((counted + table.classes.astype(np.float64).sum(axis=0)).max(initial=0))
 
 
 def _tallied(record: Tally | Probe) -> Tallied:

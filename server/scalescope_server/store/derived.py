@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scalescope.numerics.exponents import Histograms, flushed, subnormal
 from scalescope.numerics.formats import BF16, E4M3FN, E5M2, FP16, FP32, FloatFormat, known_format
+from scalescope.packing import Trimmed
 
 from scalescope_server.store.columns import Columns
 
@@ -87,21 +87,27 @@ class UpdateSums(NamedTuple):
         return {"update_ratio": math.sqrt(self.moved / self.held)} if self.held else {}
 
 
-def gradient_sums(table: Histograms, formats: NDArray[np.uint8], scale: float | None) -> GradientSums:
+def gradient_sums(table: Trimmed, formats: NDArray[np.uint8], scale: float | None) -> GradientSums:
     """Of one sample of gradients, scaled by ``scale``. ``formats``: code of each row's compute format, uint8 [rows]."""
-    total = table.total()
-    subnormals, of_known = _subnormals(table, formats)
+    codes = np.flatnonzero(np.bincount(formats))
+    # In float64 they are exact up to 2**53, and a product with a matrix is much faster than sums of whole numbers.
+    of_code = (formats == codes[:, None]).astype(np.float64)
+    counts = of_code @ table.counts.astype(np.float64)
+    classes = of_code @ table.classes.T.astype(np.float64)
+    zero, inf, nan = classes.sum(axis=0).tolist()
+    nonzero = float(counts.sum())
+    known = [(i, limits) for i, code in enumerate(codes.tolist()) if (limits := _FORMATS[code]) is not None]
     return GradientSums(
-        elements=float(total.numel[0]),
-        zero=float(total.zero[0]),
-        nonzero=float(total.nonzero[0]),
-        flushed=float(flushed(total, FP16)[0][0]),
-        subnormal=subnormals,
-        of_known=of_known,
-        amax=_unscaled(float(total.amax[0]), scale),
-        norm=_unscaled(math.sqrt(float(total.sum_squares[0])), scale),
-        nan=float(total.nan[0]),
-        inf=float(total.inf[0]),
+        elements=nonzero + zero + inf + nan,
+        zero=zero,
+        nonzero=nonzero,
+        flushed=float(counts[:, : max(FP16.flush_exponent - table.low, 0)].sum()),
+        subnormal=sum(float(counts[i, : max(f.min_normal_exponent - table.low, 0)].sum()) for i, f in known),
+        of_known=sum(float(counts[i].sum() + classes[i].sum()) for i, _ in known),
+        amax=_unscaled(float(table.amax.max(initial=0.0)), scale),
+        norm=_unscaled(math.sqrt(float(table.sum_squares.sum())), scale),
+        nan=nan,
+        inf=inf,
     )
 
 
@@ -117,20 +123,6 @@ def update_sums(columns: Columns) -> UpdateSums | None:
 
 def _share(name: str, part: float, whole: float) -> dict[str, float]:
     return {name: part / whole} if whole else {}
-
-
-def _subnormals(table: Histograms, formats: NDArray[np.uint8]) -> tuple[float, float]:
-    """(subnormals of each row's own format, elements whose format is known)."""
-    part = whole = 0.0
-    for code in np.unique(formats).tolist():
-        limits = _FORMATS[code]
-        if limits is None:
-            continue
-        rows = np.flatnonzero(formats == code)
-        of_format = table if len(rows) == table.rows else table.take(rows)
-        part += float(subnormal(of_format, limits).sum())
-        whole += float(of_format.numel.sum())
-    return part, whole
 
 
 def _unscaled(value: float, scale: float | None) -> float:

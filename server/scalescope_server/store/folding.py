@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scalescope.packing import compress, decompress
-from sqlalchemy import Connection, Row, Select, Table, and_, bindparam, insert, literal, or_, select
+from sqlalchemy import Connection, Row, Select, Table, and_, bindparam, func, insert, literal, or_, select
 
-from scalescope_server.store.levels import bucket_size
-from scalescope_server.store.upsert import replace_rows
+from scalescope_server.store.bulk import merge_rows
+from scalescope_server.store.levels import bucket_size, lowest_for
 
 # Buckets read and written at once: a statement costs as much as folding one of them, and each is as large as a
 # record of all the run's parameters.
 AT_ONCE = 8
 
 Place = slice | NDArray[np.int64]
+
+Each = TypeVar("Each")
+Group = TypeVar("Group", bound=Hashable)
 
 
 class Key(NamedTuple):
@@ -43,34 +47,77 @@ class Keyed(Protocol):
 
 
 Item = TypeVar("Item", bound=Keyed)
+Pile = TypeVar("Pile")
 
 
-def add_records(
-    connection: Connection,
-    rolled: Table,
-    new: Sequence[Item],
-    levels: int,
-    folded: Callable[[Row[Any] | None, Sequence[Item]], dict[str, Any]],
-) -> None:
-    """Add records, each told once, to the levels 1 to ``levels`` in ``rolled``.
+@dataclass(frozen=True, slots=True)
+class Sort(Generic[Item, Pile]):
+    """How one sort of records is folded into the levels in ``rolled``.
 
-    ``folded``: the columns of a bucket, from its stored row and the records that are new in it.
+    ``piled``: the pile of records of one bucket; ``joined``: that of several piles, none of which changes. ``stored``:
+    the pile of a row; ``columns``: what of a row is its pile.
     """
-    of_key = _by_bucket(new, levels)
-    keys = list(of_key)
-    for first in range(0, len(keys), AT_ONCE):
-        some = keys[first : first + AT_ONCE]
-        stored = _stored(connection, rolled, some)
-        replace_rows(connection, rolled, [key._asdict() | folded(stored.get(key), of_key[key]) for key in some])
+
+    rolled: Table
+    piled: Callable[[Sequence[Item]], Pile]
+    joined: Callable[[Sequence[Pile]], Pile]
+    stored: Callable[[Row[Any]], Pile]
+    columns: Callable[[Pile], dict[str, Any]]
+
+    def add(self, connection: Connection, new: Sequence[Item], levels: int, every: int) -> None:
+        """Add records, each told once, to the levels up to ``levels``, in a run that takes one ``every`` so many steps.
+
+        What is new in a bucket is piled up once, and then added to that of the level above.
+        """
+        for (run, kind, rank), items in _grouped(new, lambda item: item.key[:3]).items():
+            lowest = lowest_level(connection, self.rolled, run, kind, rank) or lowest_for(every)
+            in_bucket = _grouped(items, partial(_bucket, level=lowest))
+            piles = {key: self.piled(some) for key, some in in_bucket.items()}
+            self._store(connection, piles)
+            for _ in range(lowest, levels):
+                below = _grouped(piles, lambda key: _above(key, 1))
+                piles = {key: self._together([piles[one] for one in some]) for key, some in below.items()}
+                self._store(connection, piles)
+
+    def _store(self, connection: Connection, piles: Mapping[Key, Pile]) -> None:
+        keys = sorted(piles)
+        for first in range(0, len(keys), AT_ONCE):
+            some = keys[first : first + AT_ONCE]
+            stored = _stored(connection, self.rolled, some)
+            together = {key: [self.stored(stored[key]), piles[key]] if key in stored else [piles[key]] for key in some}
+            rows = [key._asdict() | self.columns(self._together(parts)) for key, parts in together.items()]
+            merge_rows(connection, self.rolled, {name: [row[name] for row in rows] for name in rows[0]})
+
+    def _together(self, piles: Sequence[Pile]) -> Pile:
+        return piles[0] if len(piles) == 1 else self.joined(piles)
 
 
-def _by_bucket(new: Sequence[Item], levels: int) -> dict[Key, list[Item]]:
-    """The records of each bucket of each level."""
-    of_key: defaultdict[Key, list[Item]] = defaultdict(list)
-    for level in range(1, levels + 1):
-        for item in new:
-            of_key[item.key._replace(level=level, bucket=item.key.bucket // bucket_size(level))].append(item)
-    return of_key
+def lowest_level(connection: Connection, rolled: Table, run: int, kind: str, rank: int) -> int | None:
+    """The lowest level that is kept of these records; None before the first of them."""
+    found: int | None = connection.execute(_lowest(rolled), {"run": run, "kind": kind, "rank": rank}).scalar_one()
+    return found
+
+
+@cache
+def _lowest(rolled: Table) -> Select[Any]:
+    of_records = (rolled.c[name] == bindparam(name) for name in ("run", "kind", "rank"))
+    return select(func.min(rolled.c.level)).where(*of_records)
+
+
+def _bucket(item: Keyed, *, level: int) -> Key:
+    return _above(item.key, level)
+
+
+def _above(key: Key, levels: int) -> Key:
+    """The bucket so many levels above that of ``key``."""
+    return key._replace(level=key.level + levels, bucket=key.bucket // bucket_size(levels))
+
+
+def _grouped(items: Iterable[Each], key_of: Callable[[Each], Group]) -> dict[Group, list[Each]]:
+    found: defaultdict[Group, list[Each]] = defaultdict(list)
+    for item in items:
+        found[key_of(item)].append(item)
+    return found
 
 
 def _stored(connection: Connection, rolled: Table, keys: Sequence[Key]) -> Mapping[Key, Row[Any]]:

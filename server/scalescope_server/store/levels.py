@@ -26,6 +26,14 @@ def levels_for(length: int) -> int:
     return level
 
 
+def lowest_for(every: int) -> int:
+    """The lowest level at which samples ``every`` so many steps are kept: below it a bucket would hold one of them."""
+    level = 1
+    while level < LEVELS and bucket_size(level) <= every:
+        level += 1
+    return level
+
+
 def finest(start: int, stop: int, points: int, *, lowest: int = 0) -> int:
     """The finest level, at least ``lowest``, at which the steps [start, stop) lie in at most ``points`` buckets.
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import insert
 
 from scalescope_server.store import tables
+from scalescope_server.store.bulk import insert_rows
 from scalescope_server.store.decoding import Measured
 from scalescope_server.store.derived import GradientSums, gradient_sums
 from scalescope_server.store.derived_points import enter_derived
@@ -41,7 +41,7 @@ def enter_samples(transaction: Transaction, origin: Origin, records: Sequence[Me
         waiting.append(new)
         if origin.merges:
             waiting.extend(new.merged(places.share_of(subject, measured.indexes)))
-    transaction.connection.execute(_NEW_SAMPLES, rows)
+    insert_rows(transaction.connection, tables.sample, {name: [row[name] for row in rows] for name in rows[0]})
     _enter_series(transaction, origin, places, [m for m in records if m.record.kind == "grad"])
 
 
@@ -97,6 +97,3 @@ def _row(origin: Origin, measured: Measured, positions: NDArray[np.int64]) -> di
         "positions": packed_positions(positions),
         **packed_columns(record.table),
     }
-
-
-_NEW_SAMPLES = insert(tables.sample)

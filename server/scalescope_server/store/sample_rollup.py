@@ -13,31 +13,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import Histograms
-from scalescope.packing import PackedHistograms, pack, unpack
-from sqlalchemy import Connection, Row
+from scalescope.packing import PackedHistograms, Trimmed, pack_trimmed, unpack_trimmed
+from sqlalchemy import Row
 
 from scalescope_server.store import tables
-from scalescope_server.store.folding import Key, Place, add_records, counts_of, packed_counts, place_of
+from scalescope_server.store.folding import Key, Place, Sort, counts_of, packed_counts, place_of
 from scalescope_server.store.parts import Share
 from scalescope_server.store.tables import ALL_RANKS
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Pile:
-    """Histograms [parameters] and how many samples each row rests on, int64 [parameters]."""
+    """Histograms [parameters], counts in int64, and how many samples each row rests on, int64 [parameters]."""
 
-    table: Histograms
+    kept: Trimmed
     samples: NDArray[np.int64]
 
     @staticmethod
     def empty(rows: int) -> Pile:
-        return Pile(Histograms.empty(rows), np.zeros(rows, np.int64))
+        return Pile(Trimmed.empty(rows), np.zeros(rows, np.int64))
 
-    def add(self, place: Place, table: Histograms, samples: int | NDArray[np.int64] = 1) -> None:
+    @property
+    def table(self) -> Histograms:
+        return self.kept.whole()
+
+    def add(self, place: Place, table: Trimmed, samples: int | NDArray[np.int64] = 1) -> None:
         """Add the rows of ``table``, which rest on so many samples, to those at ``place``."""
-        for mine, theirs in zip(_sums(self.table), _sums(table), strict=True):
-            mine[place] += theirs
-        self.table.amax[place] = np.maximum(self.table.amax[place], table.amax)
+        self.kept = kept = self.kept.widened(table.low, table.end)
+        first = table.low - kept.low
+        kept.counts[place, first : first + table.counts.shape[1]] += table.counts
+        kept.classes[:, place] += table.classes
+        kept.sum_squares[place] += table.sum_squares
+        kept.amax[place] = np.maximum(kept.amax[place], table.amax)
         self.samples[place] += samples
 
 
@@ -49,7 +56,7 @@ class NewSample:
     """
 
     key: Key
-    table: Histograms
+    table: Trimmed
     positions: NDArray[np.int64]
     samples: int | NDArray[np.int64] = 1
 
@@ -60,11 +67,6 @@ class NewSample:
             table = self.table if rows.size == self.table.rows else self.table.take(rows)
             leads = share.leads[rows].astype(np.int64)
             yield NewSample(self.key._replace(rank=ALL_RANKS), table, self.positions[rows], leads)
-
-
-def add_samples(connection: Connection, new: Sequence[NewSample], levels: int) -> None:
-    """Add samples, each told once, to the stored levels 1 to ``levels``."""
-    add_records(connection, tables.sample_rollup, new, levels, _folded)
 
 
 def packed_columns(packed: PackedHistograms) -> dict[str, Any]:
@@ -84,33 +86,26 @@ def packed_of(row: Row[Any]) -> PackedHistograms:
 
 
 def pile_of(row: Row[Any]) -> Pile:
-    """The stored pile, which may be added to. ``row`` has the columns of ``sample_rollup``."""
-    return Pile(_writable(unpack(packed_of(row))), counts_of(row.samples, row.rows))
+    """The stored pile. ``row`` has the columns of ``sample_rollup``."""
+    return Pile(unpack_trimmed(packed_of(row)), counts_of(row.samples, row.rows))
 
 
-def _folded(row: Row[Any] | None, samples: Sequence[NewSample]) -> dict[str, Any]:
-    pile = _piled(None if row is None else pile_of(row), samples)
-    return {"samples": packed_counts(pile.samples), **packed_columns(pack(pile.table))}
-
-
-def _piled(stored: Pile | None, samples: Sequence[NewSample]) -> Pile:
-    rows = max(int(sample.positions.max(initial=-1)) + 1 for sample in samples)
-    if stored is not None and stored.table.rows >= rows:
-        pile = stored
-    else:
-        pile = Pile.empty(rows)
-        if stored is not None:
-            pile.add(slice(0, stored.table.rows), stored.table, stored.samples)
+def _piled(samples: Sequence[NewSample]) -> Pile:
+    pile = Pile.empty(max(int(sample.positions.max(initial=-1)) + 1 for sample in samples))
     for sample in samples:
         pile.add(place_of(sample.positions), sample.table, sample.samples)
     return pile
 
 
-def _sums(table: Histograms) -> tuple[NDArray[Any], ...]:
-    return table.counts, table.zero, table.inf, table.nan, table.sum_squares
+def _joined(piles: Sequence[Pile]) -> Pile:
+    joined = Pile.empty(max(pile.kept.rows for pile in piles))
+    for pile in piles:
+        joined.add(slice(0, pile.kept.rows), pile.kept, pile.samples)
+    return joined
 
 
-def _writable(table: Histograms) -> Histograms:
-    counts, zero, inf, nan = (np.require(c, requirements="W") for c in (table.counts, table.zero, table.inf, table.nan))
-    amax, squares = (np.require(c, requirements="W") for c in (table.amax, table.sum_squares))
-    return Histograms(counts, zero, inf, nan, amax, squares)
+def _columns(pile: Pile) -> dict[str, Any]:
+    return {"samples": packed_counts(pile.samples), **packed_columns(pack_trimmed(pile.kept))}
+
+
+SAMPLES = Sort(tables.sample_rollup, _piled, _joined, pile_of, _columns)

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Row
+from sqlalchemy import Row
 
 from scalescope_server.store import tables
 from scalescope_server.store.columns import Columns, Real, columns_of, folded, packed_columns, unknown
-from scalescope_server.store.folding import Key, Place, add_records, counts_of, packed_counts, place_of
+from scalescope_server.store.folding import Key, Place, Sort, counts_of, packed_counts, place_of
 from scalescope_server.store.parts import Share
 from scalescope_server.store.tables import ALL_RANKS
 
@@ -65,29 +65,27 @@ class NewTally:
             yield NewTally(self.key._replace(rank=ALL_RANKS), columns, self.positions[rows], leads)
 
 
-def add_tallies(connection: Connection, new: Sequence[NewTally], levels: int) -> None:
-    """Add tallies, each told once, to the stored levels 1 to ``levels``."""
-    add_records(connection, tables.tally_rollup, new, levels, _folded)
-
-
 def pile_of(row: Row[Any]) -> Pile:
     """The stored pile, which may be added to. ``row`` has the columns of ``tally_rollup``."""
     return Pile(columns_of(row), counts_of(row.tallies, row.rows))
 
 
-def _folded(row: Row[Any] | None, tallies: Sequence[NewTally]) -> dict[str, Any]:
-    pile = _piled(None if row is None else pile_of(row), tallies)
-    return {"tallies": packed_counts(pile.tallies), **packed_columns(pile.columns, len(pile.tallies))}
-
-
-def _piled(stored: Pile | None, tallies: Sequence[NewTally]) -> Pile:
-    rows = max(int(tally.positions.max(initial=-1)) + 1 for tally in tallies)
-    if stored is not None and len(stored.tallies) >= rows:
-        pile = stored
-    else:
-        pile = Pile.empty(rows)
-        if stored is not None:
-            pile.add(slice(0, len(stored.tallies)), stored.columns, stored.tallies)
+def _piled(tallies: Sequence[NewTally]) -> Pile:
+    pile = Pile.empty(max(int(tally.positions.max(initial=-1)) + 1 for tally in tallies))
     for tally in tallies:
         pile.add(place_of(tally.positions), tally.columns, tally.tallies)
     return pile
+
+
+def _joined(piles: Sequence[Pile]) -> Pile:
+    joined = Pile.empty(max(len(pile.tallies) for pile in piles))
+    for pile in piles:
+        joined.add(slice(0, len(pile.tallies)), pile.columns, pile.tallies)
+    return joined
+
+
+def _columns(pile: Pile) -> dict[str, Any]:
+    return {"tallies": packed_counts(pile.tallies), **packed_columns(pile.columns, len(pile.tallies))}
+
+
+TALLIES = Sort(tables.tally_rollup, _piled, _joined, pile_of, _columns)

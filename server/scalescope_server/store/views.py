@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, Table, bindparam, func, select
 
 from scalescope_server.store import tables
+from scalescope_server.store.folding import lowest_level
 from scalescope_server.store.levels import bucket_size, finest
 from scalescope_server.store.tables import ALL_RANKS
 
@@ -72,7 +73,8 @@ def read_view(
     points, most = min(max(points, 1), MAX_BUCKETS), min(max(MAX_CELLS // max(cells, 1), 1), MAX_ROLLED)
     if _fits(connection, _exact_keys(shelf.exact, view), min(points, most)):
         return 0, connection.execute(_exact(shelf.exact, view))
-    level, coarsest = finest(view.start, view.stop, points, lowest=1), _levels_of_run(connection, view.run)
+    lowest = lowest_level(connection, shelf.rolled, view.run, view.kind, view.rank) or 1
+    level, coarsest = finest(view.start, view.stop, points, lowest=lowest), _levels_of_run(connection, view.run)
     while level < coarsest and not _fits(connection, _rolled_keys(shelf.rolled, view, level), most):
         level += 1
     return level, connection.execute(_rolled(shelf.rolled, view, level))
