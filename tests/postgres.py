@@ -28,7 +28,13 @@ with warnings.catch_warnings():
 
 # Nothing survives a crash of the machine, and it is three times as fast; a killed process loses nothing by it.
 CARELESS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
-SETTINGS = {"listen_addresses": "''", "max_connections": "100", "shared_buffers": "'32MB'", "max_wal_size": "'256MB'"}
+SETTINGS = {
+    "listen_addresses": "''",
+    "max_connections": "100",
+    "shared_buffers": "'32MB'",
+    "max_wal_size": "'256MB'",
+    "deadlock_timeout": "'50ms'",
+}
 USER = "postgres"
 TEMPLATE = "all_tables"
 
@@ -91,6 +97,19 @@ class Cluster:
         self.run(f"CREATE DATABASE {TEMPLATE}")
         migrate_store(self.url(TEMPLATE))
         return TEMPLATE
+
+    @contextmanager
+    def asking_for_passwords(self) -> Iterator[None]:
+        """Whoever connects is asked for a password meanwhile."""
+        file = self._folder / "pg_hba.conf"
+        before = file.read_text()
+        file.write_text("local all all scram-sha-256\n")
+        try:
+            self._control("reload")
+            yield
+        finally:
+            file.write_text(before)
+            self._control("reload")
 
     def _control(self, action: str, *options: str) -> None:
         given = ("-w", "-D", str(self._folder), *options, action)

@@ -53,6 +53,8 @@ def origin_of(transaction: Transaction, hello: Hello, now: float) -> Origin:
         Gone: if the segment's run was deleted.
     """
     connection = transaction.connection
+    # Another server may have entered the run since the transaction began.
+    transaction.hold([hello.run])
     row = find_origin(connection, hello.run, hello.segment, hello.rank)
     if row is None or row.ranges is None or row.segment_size < world_size_of(hello):
         _enter(transaction, hello, row, now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, text
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
 READERS = 16
 KEPT_OPEN = 4
 POOL_WAIT_S = 5.0
-# Nothing waits for ever: not for a lock, an answer, or a server process that stopped in the middle of a transaction.
-LIMITS = {"lock_timeout": "5s", "statement_timeout": "30s", "idle_in_transaction_session_timeout": "60s"}
+# Nothing waits for ever: not for a lock, nor for an answer.
+LIMITS = {"lock_timeout": "5s", "statement_timeout": "30s"}
 # Plans are short; compiling one costs more than running it.
 SESSION = {**LIMITS, "jit": "off"}
+# A server that stopped in the middle of a transaction lets go of it: the runs that it holds others want to write.
+IDLE_WRITING = "15s"
+IDLE_READING = "60s"
 # A peer that is gone without a word is noticed after 5 + 3 * 2 s, and after 10 s where something was on its way.
 CONNECTING: Mapping[str, Any] = {
     "connect_timeout": 5,
@@ -63,10 +67,10 @@ class Postgres:
         return shown.render_as_string()
 
     def writing(self) -> Engine:
-        return self._engine("READ COMMITTED", kept_open=2, most=4)
+        return self._engine("READ COMMITTED", IDLE_WRITING, kept_open=2, most=4)
 
     def reading(self) -> Engine:
-        engine = self._engine("REPEATABLE READ", kept_open=KEPT_OPEN, most=READERS)
+        engine = self._engine("REPEATABLE READ", IDLE_READING, kept_open=KEPT_OPEN, most=READERS)
         event.listen(engine, "connect", _only_read)
         return engine
 
@@ -100,7 +104,7 @@ class Postgres:
         except DBAPIError as error:
             raise Unavailable(f"the database {self} could not be opened: {reason(error)}") from error
 
-    def _engine(self, isolation: IsolationLevel, *, kept_open: int, most: int) -> Engine:
+    def _engine(self, isolation: IsolationLevel, idle: str, *, kept_open: int, most: int) -> Engine:
         try:
             engine = create_engine(
                 self.url,
@@ -118,15 +122,15 @@ class Postgres:
             raise SchemaError(
                 f"expected psycopg for the database {self}: run pip install 'scalescope[postgres]'"
             ) from error
-        event.listen(engine, "connect", _configure)
+        event.listen(engine, "connect", partial(_configure, SESSION | {"idle_in_transaction_session_timeout": idle}))
         event.listen(engine, "handle_error", _note_demotion)
         return engine
 
 
-def _configure(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+def _configure(session: Mapping[str, str], connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     driver = _driver(connection)
     understand_arrays(driver)
-    settings = [f"set_config('{name}', '{value}', false)" for name, value in SESSION.items()]
+    settings = [f"set_config('{name}', '{value}', false)" for name, value in session.items()]
     # What is acknowledged has to be on the disk, whatever the database's own default is.
     durable = (
         "CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END"

@@ -5,7 +5,7 @@ handed out, so that ingest stops reading from that trainer and TCP holds it back
 
 A transaction either commits whole or not at all. Where it fails because of what one job brought, each of its
 jobs is committed alone, so that only the faulty one fails; where the database itself fails, all of them do, and
-nothing of them is stored.
+nothing of them is stored. Where it met another server's on Postgres, it is run again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from scalescope_server.store.entry import enter_batch
 from scalescope_server.store.errors import Busy, Unavailable
 from scalescope_server.store.judging import Judged
 from scalescope_server.store.leases import Claim, claim, release
-from scalescope_server.store.outages import outage
+from scalescope_server.store.outages import is_meeting, outage
 from scalescope_server.store.records import RunId
 from scalescope_server.store.transaction import Transaction
 
@@ -38,6 +38,8 @@ WAITING = 256
 GROUP_JOBS = 128
 # Decoded: what a transaction holds in memory.
 GROUP_BYTES = 128 * 1024 * 1024
+# Servers hold runs in one order and meet seldom: over a run that is new to both of them.
+MEETINGS = 4
 
 Result = TypeVar("Result")
 Work = Callable[[Transaction], Result]
@@ -46,7 +48,8 @@ Work = Callable[[Transaction], Result]
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job(Generic[Result]):
     work: Work[Result]
-    size: int = 0
+    run: str | None
+    size: int
     future: Future[Result] = field(default_factory=Future)
 
 
@@ -55,6 +58,7 @@ class _Attempt:
     """Runs a block and keeps its failure: those who wait for the result get it, not the writer's thread."""
 
     error: Exception | None = None
+    met: bool = False
 
     def __enter__(self) -> Self:
         return self
@@ -62,6 +66,7 @@ class _Attempt:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         if isinstance(error, Exception):
             self.error = outage(error) or error
+            self.met = is_meeting(error)
         return self.error is not None
 
 
@@ -85,18 +90,18 @@ class Writer:
 
         :class:`BadRecord` if a record cannot be true, :class:`Superseded` if its rank has a later connection.
         """
-        return self._submit(lambda transaction: enter_batch(transaction, batch), batch.weight)
+        return self._submit(lambda transaction: enter_batch(transaction, batch), batch.hello.run, batch.weight)
 
     def admit(self, hello: Hello, at: float) -> Future[Admission]:
         """Let a connection of a rank in, in the place of the one before; what is stored of the rank comes with it.
 
         Everything submitted before is stored then. :class:`BadRecord`, :class:`Gone`.
         """
-        return self._submit(lambda transaction: edits.admit(transaction, hello, at))
+        return self._submit(lambda transaction: edits.admit(transaction, hello, at), hello.run)
 
     def heartbeat(self, hello: Hello, beat: Heartbeat, at: float, connection: int | None = None) -> Future[None]:
         """Enter a sign of life that came at ``at`` by our clock. :class:`Superseded`."""
-        return self._submit(lambda transaction: edits.enter_heartbeat(transaction, hello, beat, at, connection))
+        return self._submit(lambda t: edits.enter_heartbeat(t, hello, beat, at, connection), hello.run)
 
     def patch_run(
         self,
@@ -115,22 +120,22 @@ class Writer:
         changes: dict[str, object] = {k: value for k, value in given.items() if value not in (UNSET, None)}
         if healthy is not UNSET:
             changes["healthy"] = healthy
-        return self._submit(lambda transaction: edits.patch_run(transaction.connection, run, changes))
+        return self._submit(lambda transaction: edits.patch_run(transaction.connection, run, changes), run)
 
     def delete_run(self, run: RunId) -> Future[None]:
         """Remove a run and everything kept of it. :class:`NotFound` if there is none."""
-        return self._submit(lambda transaction: edits.delete_run(transaction, run))
+        return self._submit(lambda transaction: edits.delete_run(transaction, run), run)
 
     def commit_judgement(self, judged: Judged) -> Future[bool]:
         """Store state, watermark and findings of one pass of the judge together. :class:`NotFound`.
 
         False, and nothing is stored, if another server has judged the run since.
         """
-        return self._submit(lambda transaction: edits.commit_judgement(transaction.connection, judged))
+        return self._submit(lambda transaction: edits.commit_judgement(transaction.connection, judged), judged.run)
 
     def claim(self, run: RunId, holder: str) -> Future[Claim]:
         """Ask to be the one server that judges a run. :class:`NotFound`."""
-        return self._submit(lambda t: claim(t.connection, edits.run_key(t.connection, run), holder))
+        return self._submit(lambda t: claim(t.connection, edits.run_key(t.connection, run), holder), run)
 
     def release(self, holder: str) -> Future[None]:
         """Let other servers judge at once what ``holder`` does."""
@@ -144,8 +149,9 @@ class Writer:
             self._queue.put(None)
             self._thread.join()
 
-    def _submit(self, work: Work[Result], size: int = 0) -> Future[Result]:
-        job = _Job(work, size)
+    def _submit(self, work: Work[Result], run: str | None = None, size: int = 0) -> Future[Result]:
+        """Put ``work`` in line, which writes to ``run`` alone; None: to none, or to what only one server writes."""
+        job = _Job(work, run, size)
         with self._lock:
             if self._closed:
                 job.future.set_exception(Unavailable("the store is closed"))
@@ -180,8 +186,11 @@ class Writer:
 
     def _settle(self, group: Sequence[_Job[Any]]) -> None:
         results: list[Any] = []
-        with _Attempt() as attempt:
-            results = self._commit(group)
+        for _ in range(MEETINGS):
+            with _Attempt() as attempt:
+                results = self._commit(group)
+            if not attempt.met:
+                break
         if attempt.error is None:
             for job, result in zip(group, results, strict=True):
                 job.future.set_result(result)
@@ -197,6 +206,7 @@ class Writer:
             return []
         with self._engine.begin() as connection:
             transaction = Transaction(connection)
+            transaction.hold(job.run for job in group if job.run is not None)
             results = [job.work(transaction) for job in group]
             transaction.fold_all()
         return results
