@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from scalescope.connection import TROUBLE, Connection, Peer, final_refusal, reason
+from scalescope.connection import RIVALRY_S, TROUBLE, Connection, Peer, Rivalry, final_refusal, reason
 from scalescope.session import Frame, SessionError
 from scalescope.wire import RefusalCode, Refused, Steps, encode
 from websockets.http11 import Request, Response
@@ -141,3 +141,12 @@ def test_a_refusal_says_what_to_do_unless_it_may_pass(code: RefusalCode, advice:
 )
 def test_a_reason_is_a_few_plain_words(error: Exception, text: str) -> None:
     assert reason(error) == text
+
+
+def test_who_is_superseded_calls_again_until_it_is_clear_that_there_is_a_rival() -> None:
+    lost = SessionError(Refused(code="superseded", message="", retry=False))
+    once = Rivalry()
+    assert [once.goes_on(lost, at) for at in (0.0, RIVALRY_S, 2 * RIVALRY_S)] == [True] * 3
+    rival = Rivalry()
+    assert [rival.goes_on(lost, at) for at in (0.0, 0.1, 0.2)] == [True, True, False]
+    assert not Rivalry().goes_on(SessionError(Refused(code="malformed", message="", retry=False)), 0.0)

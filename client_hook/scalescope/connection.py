@@ -11,7 +11,7 @@ import ipaddress
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
@@ -27,6 +27,10 @@ from scalescope.wire import Heartbeat, Hello, RefusalCode, encode
 HEARTBEAT_S = 5.0
 OPEN_TIMEOUT_S = 5.0
 CLOSE_TIMEOUT_S = 1.0
+
+# Who loses its place so often within that time has a rival, and leaves the place to it.
+RIVALRY_LOSSES = 3
+RIVALRY_S = 300.0
 
 # The server's longest message is a refusal with its sentence.
 MAX_ANSWER_BYTES = 256 * 1024
@@ -163,6 +167,24 @@ class Connection:
 
     def _take(self, data: bytes) -> None:
         self._backlog.acknowledge(self._session.receive(data))
+
+
+@dataclass(slots=True)
+class Rivalry:
+    """Whether to call again after a later connection of the same rank has taken our place.
+
+    It may have been ours: one that a server was slow to answer, which we gave up for another. A process that holds the
+    same rank is told from that by coming again: then the one that came first gives way, as it has lost more often.
+    """
+
+    _lost_at: list[float] = field(default_factory=list)
+
+    def goes_on(self, error: BaseException, now: float) -> bool:
+        """Whether to try again after ``error`` came at ``now``, in seconds."""
+        if not isinstance(error, SessionError) or error.refusal.code != "superseded":
+            return False
+        self._lost_at = [*(at for at in self._lost_at if now - at < RIVALRY_S), now]
+        return len(self._lost_at) < RIVALRY_LOSSES
 
 
 def reason(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from scalescope.agreement import Agreement
 from scalescope.collector import Collector, Source
-from scalescope.connection import TROUBLE, Connection, Peer, final_refusal
+from scalescope.connection import TROUBLE, Connection, Peer, Rivalry, final_refusal
 from scalescope.notices import Notices
 from scalescope.outbox import Outbox
 from scalescope.pace import LATEST_S, Pace
@@ -182,7 +182,7 @@ class Courier:
             self._hello = await self._agreement.greeting(self._hello)
             self._outbox.belongs_to(self._hello)
             self._agreed = True
-        failures = 0
+        failures, rivalry = 0, Rivalry()
         while True:
             sendable = self._collector.sendable
             connection = Connection(
@@ -192,7 +192,8 @@ class Courier:
             if self._over:
                 # A task group that fails while it is being cancelled tells of the failure alone.
                 return
-            if advice := final_refusal(trouble):
+            advice = final_refusal(trouble)
+            if advice and not rivalry.goes_on(trouble, asyncio.get_running_loop().time()):
                 self._notices.refused(trouble, advice)
                 self._settled.set()
                 return

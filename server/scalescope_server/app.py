@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import secrets
+import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 
 import uvicorn
 from fastapi import FastAPI
@@ -22,16 +25,19 @@ from scalescope_server import api, auth, charts, downloads, health, ingest, live
 from scalescope_server.answers import ErrorAnswer, ErrorBody, error_answer, json_answer
 from scalescope_server.edge import MAX_BODY_BYTES, BodyLimit, RootPath, SecurityHeaders
 from scalescope_server.errors import InvalidError, ServerError, from_store
-from scalescope_server.judge import Judge
+from scalescope_server.judge import ONLY, Judge
 from scalescope_server.live import Hub
 from scalescope_server.metrics import Metrics
+from scalescope_server.neighbours import Neighbours
 from scalescope_server.openapi import describe, errors
 from scalescope_server.rooms import ReadingRoom, Rooms
 from scalescope_server.settings import Settings
 from scalescope_server.sockets import SmallFramesFirst
 from scalescope_server.store.engine import Store
 from scalescope_server.store.errors import StoreError
+from scalescope_server.store.marks import Mark
 from scalescope_server.store.records import RunId, RunSummary
+from scalescope_server.tasks import first_to_end
 
 logger = logging.getLogger("scalescope.server")
 
@@ -114,22 +120,34 @@ async def open_rooms(settings: Settings, store: Store, clock: Callable[[], float
     async def latest(run: RunId) -> RunSummary:
         return await reading.read(store.reader.latest, run)
 
-    hub = Hub(latest, silent_after_s=settings.silent_after_s, clock=clock)
-    judge = Judge(store, hub)
-    telling = asyncio.create_task(hub.run())
+    async def marks(runs: Collection[RunId]) -> Mapping[RunId, Mark]:
+        return await reading.read(store.reader.marks, runs)
+
+    name, telegraph = _own_name(), store.telegraph()
+    hub = Hub(latest, silent_after_s=settings.silent_after_s, clock=clock, telegraph=telegraph)
+    judge = Judge(store, hub, holder=f"{name}/{secrets.token_hex(4)}" if store.shared else ONLY)
+    works = [hub.run()]
+    if store.shared:
+        works.append(Neighbours(telegraph, hub, judge, marks).run())
+    telling = asyncio.create_task(first_to_end(*works))
     telling.add_done_callback(_tell_failure)
     judge.start()
     await _expect_running(hub, reading, store)
     try:
-        yield Rooms(settings, store, hub, judge, reading, monitoring, Metrics(), clock)
+        yield Rooms(settings, store, hub, judge, reading, monitoring, Metrics(name), clock, telegraph)
     finally:
+        # All wait for threads that may be in the middle of a transaction. What the judge still tells is passed on.
+        await asyncio.to_thread(judge.stop)
         telling.cancel()
         await asyncio.gather(telling, return_exceptions=True)
-        # Both wait for threads that may be in the middle of a transaction.
-        await asyncio.to_thread(judge.stop)
         await asyncio.to_thread(store.close)
         reading.close()
         monitoring.close()
+
+
+def _own_name() -> str:
+    """What people call this process among the servers of one database: containers have a host name each."""
+    return f"{socket.gethostname()[:64]}:{os.getpid()}"
 
 
 async def _expect_running(hub: Hub, reading: ReadingRoom, store: Store) -> None:

@@ -46,7 +46,10 @@ async def metrics(rooms: RoomsHere) -> Response:
         runs = await _soon(rooms, rooms.store.reader.states)
     except UnavailableError:
         runs = {}
-    return Response(rooms.metrics.exposition(runs=runs, pages=rooms.hub.pages), media_type=CONTENT_TYPE)
+    text = rooms.metrics.exposition(
+        runs=runs, pages=rooms.hub.pages, judged=rooms.judge.holding(), hears=rooms.telegraph.listening
+    )
+    return Response(text, media_type=CONTENT_TYPE)
 
 
 async def _soon(rooms: Rooms, call: Callable[[], Answer]) -> Answer:

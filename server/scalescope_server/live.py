@@ -23,6 +23,7 @@ from scalescope_server.sockets import sending
 from scalescope_server.store.delivery import Receipt
 from scalescope_server.store.errors import NotFound, StoreError
 from scalescope_server.store.records import RunId, RunSummary
+from scalescope_server.store.telegrams import Alone, Telegram, Telegraph
 from scalescope_server.tasks import first_to_end
 
 # 20 messages a second: what an eye can follow and a phone can draw.
@@ -49,8 +50,10 @@ class Hub:
         *,
         silent_after_s: float,
         clock: Callable[[], float],
+        telegraph: Telegraph | None = None,
     ) -> None:
         self._latest = latest
+        self._telegraph: Telegraph = Alone() if telegraph is None else telegraph
         self._silent_after_s = silent_after_s
         self._clock = clock
         self._pages: set[Page] = set()
@@ -93,12 +96,8 @@ class Hub:
 
     def seen(self, run: RunId, at: float) -> None:
         """Tell that a trainer of ``run`` gave a sign of life at ``at`` (seconds since the epoch)."""
-        if run not in self._alive:
-            self._mark(run)
-        self.expect(run, at)
-        for page in self._pages:
-            if page.wants(run):
-                page.saw(at)
+        self._telegraph.tell(Telegram(run, at))
+        self._saw(run, at)
 
     def expect(self, run: RunId, last_seen_at: float) -> None:
         """Take ``run`` for alive until it has given no sign for the time after which runs are silent."""
@@ -106,6 +105,7 @@ class Hub:
 
     def changed(self, run: RunId) -> None:
         """Tell that something else about ``run`` changed: a finding, its name. Any thread; returns at once."""
+        self._telegraph.tell(Telegram(run))
         # Read once: it may end between two looks from another thread.
         loop = self._loop
         if loop is not None:
@@ -113,10 +113,21 @@ class Hub:
 
     def gone(self, run: RunId) -> None:
         """Tell that ``run`` was deleted: whoever shows it finds nothing when it fetches anew."""
-        self._forget(run)
-        for page in self._pages:
-            if page.wants(run):
-                page.overflow()
+        self._telegraph.tell(Telegram(run, gone=True))
+        self._end(run)
+
+    def heard(self, telegram: Telegram) -> None:
+        """Take in what happened to a run at another server."""
+        if telegram.gone:
+            self._end(telegram.run)
+            return
+        if telegram.seen_at is not None:
+            self._saw(telegram.run, telegram.seen_at)
+        self._mark(telegram.run)
+
+    def followed(self) -> set[RunId]:
+        """The runs that pages watch, and those that are alive."""
+        return {page.run for page in self._pages if page.run is not None} | self._alive.keys()
 
     def sweep(self) -> None:
         """Notice the runs that went silent since the last sweep."""
@@ -184,6 +195,20 @@ class Hub:
             findings=summary.findings,
             worst=summary.worst,
         )
+
+    def _saw(self, run: RunId, at: float) -> None:
+        if run not in self._alive:
+            self._mark(run)
+        self.expect(run, at)
+        for page in self._pages:
+            if page.wants(run):
+                page.saw(at)
+
+    def _end(self, run: RunId) -> None:
+        self._forget(run)
+        for page in self._pages:
+            if page.wants(run):
+                page.overflow()
 
     def _mark(self, run: RunId) -> None:
         self._dirty[run] = None

@@ -15,8 +15,12 @@ COMMIT_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 @dataclass(slots=True)
 class Metrics:
-    """Counters of one server since it started. They belong to the event loop's thread."""
+    """Counters of one server since it started. They belong to the event loop's thread.
 
+    ``server``: its name among those that share the database.
+    """
+
+    server: str = ""
     connections: int = 0
     refused: int = 0
     records_stored: int = 0
@@ -33,15 +37,20 @@ class Metrics:
         for index, bound in enumerate(COMMIT_BOUNDS_S):
             self._within[index] += seconds <= bound
 
-    def exposition(self, *, runs: Mapping[RunState, int], pages: int) -> str:
-        """All of them as text. ``runs``: how many runs are in each state; ``pages``: open live pages."""
+    def exposition(self, *, runs: Mapping[RunState, int], pages: int, judged: int, hears: bool) -> str:
+        """All of them as text. ``runs``: how many runs are in each state; ``pages``: open live pages; ``judged``: how
+        many runs no other server judges now; ``hears``: whether other servers are heard at once.
+        """
         lines = [
+            *_family("server_info", "gauge", "Which server tells this.", {f'{{server="{self.server}"}}': 1}),
             *_family("runs", "gauge", "Runs by state.", {f'{{state="{s}"}}': n for s, n in sorted(runs.items())}),
             *_family("ingest_connections", "gauge", "Trainers connected now.", {"": self.connections}),
             *_family("ingest_refused_total", "counter", "Connections of trainers refused.", {"": self.refused}),
             *_family("records_stored_total", "counter", "Records committed.", {"": self.records_stored}),
             *_family("records_duplicate_total", "counter", "Records sent again.", {"": self.records_duplicate}),
             *_family("pages", "gauge", "Pages that listen for news now.", {"": pages}),
+            *_family("judged_runs", "gauge", "Runs that this server alone judges now.", {"": judged}),
+            *_family("hears_servers", "gauge", "Whether other servers are heard at once.", {"": int(hears)}),
             *_family("commit_seconds", "histogram", "From a batch's arrival to its commit.", self._histogram()),
         ]
         return "\n".join(lines) + "\n"

@@ -19,6 +19,7 @@ from scalescope_server.live import Hub
 from scalescope_server.metrics import Metrics
 from scalescope_server.settings import Settings
 from scalescope_server.store.engine import Store
+from scalescope_server.store.telegrams import Telegraph
 
 # Reads beyond this many would wait longer than anyone looks at a page.
 MAX_WAITING_READS = 256
@@ -76,6 +77,7 @@ class Rooms:
     monitoring: ReadingRoom
     metrics: Metrics
     clock: Callable[[], float]
+    telegraph: Telegraph
 
 
 def rooms_of(connection: HTTPConnection) -> Rooms:

@@ -6,6 +6,8 @@ from typing import Protocol
 
 from sqlalchemy import Engine
 
+from scalescope_server.store.telegrams import Telegraph
+
 
 class Backend(Protocol):
     """One database, opened or not. Its text is its address without a password."""
@@ -19,6 +21,9 @@ class Backend(Protocol):
 
     def reading(self) -> Engine:
         """An engine whose transactions only read, and each see one state."""
+
+    def telegraph(self) -> Telegraph:
+        """The way to other servers that use it."""
 
     def prepare(self, writing: Engine) -> None:
         """See to it that the database is there and at this program's revision, or refuse.

@@ -16,6 +16,7 @@ from scalescope_server.store.outages import outage
 from scalescope_server.store.postgres import Postgres
 from scalescope_server.store.reader import Reader
 from scalescope_server.store.sqlite import Sqlite
+from scalescope_server.store.telegrams import Telegraph
 from scalescope_server.store.writer import Writer
 
 SILENT_AFTER_S = 60.0
@@ -24,11 +25,29 @@ SILENT_AFTER_S = 60.0
 class Store:
     """An open database: ``writer`` puts things in, ``reader`` gets them out. Close it to write what waits."""
 
-    def __init__(self, writing: Engine, reading: Engine, *, clock: Callable[[], float], silent_after_s: float) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        writing: Engine,
+        reading: Engine,
+        *,
+        clock: Callable[[], float],
+        silent_after_s: float,
+    ) -> None:
+        self._backend = backend
         self._writing = writing
         self._reading = reading
         self.writer = Writer(writing)
         self.reader = Reader(reading, clock=clock, silent_after_s=silent_after_s)
+
+    @property
+    def shared(self) -> bool:
+        """Whether other servers may use the database at the same time."""
+        return self._backend.shared
+
+    def telegraph(self) -> Telegraph:
+        """A way to these other servers, to be started."""
+        return self._backend.telegraph()
 
     def is_ready(self) -> bool:
         """Whether the database is at this program's revision. Raises :class:`Unavailable` if it cannot be read."""
@@ -63,7 +82,7 @@ def open_store(url: str, *, clock: Callable[[], float] = time.time, silent_after
     except StoreError:
         writing.dispose()
         raise
-    return Store(writing, reading, clock=clock, silent_after_s=silent_after_s)
+    return Store(backend, writing, reading, clock=clock, silent_after_s=silent_after_s)
 
 
 def migrate_store(url: str) -> None:

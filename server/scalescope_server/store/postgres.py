@@ -19,6 +19,7 @@ from scalescope_server.store.binary_arrays import understand_arrays
 from scalescope_server.store.errors import SchemaError, Unavailable
 from scalescope_server.store.json_text import dumps
 from scalescope_server.store.outages import reason, sqlstate
+from scalescope_server.store.telegrams import Telegraph
 
 if TYPE_CHECKING:
     import psycopg
@@ -74,6 +75,12 @@ class Postgres:
         event.listen(engine, "connect", _only_read)
         return engine
 
+    def telegraph(self) -> Telegraph:
+        # Here, so that a server on SQLite does without psycopg.
+        from scalescope_server.store.telegraph import PostgresTelegraph
+
+        return PostgresTelegraph(self._dial)
+
     def prepare(self, writing: Engine) -> None:
         with self._opened(writing) as connection:
             _check_encoding(connection)
@@ -94,6 +101,16 @@ class Postgres:
             connection.execute(text(f"SET LOCAL lock_timeout = '{MIGRATION_LOCK}'"))
             schema.upgrade(connection)
 
+    def _dial(self) -> psycopg.Connection[Any]:
+        """A connection of one's own, beside those of the engines."""
+        import psycopg
+
+        found = self.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        return psycopg.connect(found, autocommit=True, **self._connecting())
+
+    def _connecting(self) -> dict[str, Any]:
+        return {name: value for name, value in CONNECTING.items() if name not in self.url.query}
+
     @contextmanager
     def _opened(self, writing: Engine) -> Iterator[Connection]:
         try:
@@ -108,7 +125,7 @@ class Postgres:
         try:
             engine = create_engine(
                 self.url,
-                connect_args={name: value for name, value in CONNECTING.items() if name not in self.url.query},
+                connect_args=self._connecting(),
                 pool_timeout=POOL_WAIT_S,
                 pool_pre_ping=True,
                 pool_use_lifo=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from sqlalchemy import Engine
 
@@ -11,6 +11,7 @@ from scalescope_server.store.extract.reading import Extract, begin_extract
 from scalescope_server.store.extract.tables import Chosen
 from scalescope_server.store.judging import Position, StepRow
 from scalescope_server.store.leases import Claim, standing
+from scalescope_server.store.marks import Mark, read_marks
 from scalescope_server.store.measured_reader import MeasuredReader
 from scalescope_server.store.records import EventRow, FindingRow, RunDetail, RunId, RunState, RunSummary, Series
 from scalescope_server.store.run_detail import read_run
@@ -137,6 +138,11 @@ class Reader(MeasuredReader):
         """Runs of which more or other updates are stored than are judged."""
         with self.reading() as connection:
             return history.unjudged(connection)
+
+    def marks(self, runs: Collection[RunId]) -> dict[RunId, Mark]:
+        """How far each of ``runs`` that is there has come, and the newest ones beside them."""
+        with self.reading() as connection:
+            return read_marks(connection, runs)
 
     def outlook(self, run: str, holder: str) -> tuple[bool, Claim]:
         """Whether more or other updates of a run are stored than are judged, and what a claim by ``holder`` would find.
