@@ -100,10 +100,14 @@ class Sampling:
         """It was skipped: measure its gradients, times ``factor``, so that the culprit can be named."""
         if number is None:
             self.cannot_see(_STRANGER)
-        elif has_gradient(self._optimizers[number], self._clips):
-            self.cannot_see(_CLIPPED)
+        elif spread := self.spread(number):
+            self.cannot_see(spread)
         else:
             self._measure(number, factor=factor)
+
+    def spread(self, number: int) -> str:
+        """Why the gradients of an optimizer tell nobody any more which of them overflowed; "" while they do."""
+        return _CLIPPED if has_gradient(self._optimizers[number], self._clips) else ""
 
     def cannot_see(self, reason: str) -> None:
         """The culprit of this update, should it be skipped, cannot be named."""

@@ -110,7 +110,7 @@ class TrainingTap:
         edge.guard(modules.places)
         parameters.modules = modules.entries
         self._modules_tap = ModulesTap(modules, self._loop, self._setups, training.histograms)
-        self._scaler_tap = ScalerTap(self._loop)
+        self._scaler_tap = ScalerTap(self._loop, parameters)
         recording.overtaken = _weakly(self._scaler_tap.routine)
         self._optimizer_tap = OptimizerTap(self._loop)
         libraries = [each for each in training.optimizers if isinstance(each, LibraryOptimizer)]

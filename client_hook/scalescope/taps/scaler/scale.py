@@ -58,6 +58,11 @@ class Reader:
         self.value = value
         return False
 
+    def take(self, tensor: torch.Tensor, value: Value) -> None:
+        """``value`` was read, with others, of ``tensor``: the scaler's as it is now, on a device."""
+        self.tensor, self._memory = tensor, None
+        self.value, self.version = value, tensor._version  # noqa: SLF001 - as above
+
 
 def _memory(tensor: torch.Tensor) -> memoryview | None:
     """The number of ``tensor`` on the CPU as it is there, whatever changes it; None elsewhere."""

@@ -11,30 +11,31 @@ from collections.abc import Sequence
 import torch
 from torch.amp import GradScaler
 
-from scalescope.readback import Value, at_hand, read_later
+from scalescope.readback import Value, at_hand
 from scalescope.taps.facts import is_among_ranks
 from scalescope.taps.loop import Loop
 from scalescope.taps.optimizer import has_hooks
+from scalescope.taps.parameters import Parameters
+from scalescope.taps.scaler.device import Awaited, DeviceSide
 from scalescope.taps.scaler.outside import OutsideSteps
 from scalescope.taps.scaler.routine import Found, Routine
 from scalescope.taps.scaler.scale import Reader
 from scalescope.updates import OptimizerVerdict
 
-_ON_DEVICE = "the optimizer decides on the device whether to skip, and the host learns of it too late to look"
-_CHANGED = "gradients may have been changed, by clipping for example, between unscale_() and step()"
 _NO_SCALE = "the loss scale was not on the host when the step was skipped"
 
 
-# Scale, growth tracker and verdicts before an update.
-Before = tuple[Value | None, Value | None, Sequence[OptimizerVerdict]]
+# Scale, growth tracker and verdicts before an update; None for verdicts that it leaves as they are.
+Before = tuple[Value | None, Value | None, Sequence[OptimizerVerdict] | None]
 _NOTHING: Before = (None, None, ())
 
 
 class ScalerTap:
     """One scope's ears on one scaler. Methods are named after the moment they are called at."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, parameters: Parameters) -> None:
         self.loop = loop
+        self.device = DeviceSide(loop, parameters)
         # Weak: what listens to a scaler is kept as long as that lives, and must not keep it alive in turn.
         self.latest: weakref.ref[GradScaler] | None = None
         # Optimizer's id -> the optimizer and what was found for it; and the same as far as it was read at once.
@@ -43,8 +44,9 @@ class ScalerTap:
         # Whose step the scaler is asked for just now, and whether its end is to be heard.
         self.stepping_now: torch.optim.Optimizer | None = None
         self.awaits_step = False
-        self._pending: tuple[Value | None, tuple[Value, ...]] | None = None
         self._before: Before | None = None
+        # What was found, on its way with what the update has left.
+        self._arriving: list[Value] | None = None
         self._scale, self._tracker = Reader("_scale"), Reader("_growth_tracker")
         self.outside = OutsideSteps(loop)
         self.routine = Routine(loop, self._scale, self._tracker, self)
@@ -113,8 +115,9 @@ class ScalerTap:
             return
         values: list[Value] = []
         for tensor in found.values():
-            if not tensor.is_cpu:
-                self._await_verdict(optimizer, found, scale)
+            if self.device.is_away(tensor):
+                self.device.unscaled(optimizer, found, scale, asked=self.stepping_now is optimizer)
+                self.awaits_step = id(optimizer) in self.device.awaited
                 return
             value = tensor.item()
             if value:
@@ -127,15 +130,6 @@ class ScalerTap:
     def caught_up(self) -> None:
         """What was noted of this update has been told: whether a step is running is known here."""
         self.loop.windows.stepping = self.stepping_now is not None
-
-    def _await_verdict(self, optimizer: torch.optim.Optimizer, found: Found, scale: Value | None) -> None:
-        if getattr(optimizer, "_step_supports_amp_scaling", False):
-            self.loop.sampling.cannot_see(_ON_DEVICE)
-        elif self.stepping_now is not optimizer:
-            self.loop.sampling.cannot_see(_CHANGED)
-        else:
-            self.awaits_step = True
-            self._pending = (scale, tuple(read_later(tensor) for tensor in found.values()))
 
     def given_closure(self) -> None:
         """``step`` was given a closure."""
@@ -151,8 +145,8 @@ class ScalerTap:
     def stepping(self, optimizer: torch.optim.Optimizer) -> None:
         if self.routine.stepping(optimizer):
             return
-        self.awaits_step = self.loop.stopwatch.running
-        if self.awaits_step:
+        self.awaits_step = self.loop.stopwatch.running or id(optimizer) in self.device.awaited
+        if self.loop.stopwatch.running:
             self.loop.stopwatch.step_began()
         number = self.loop.numbers.get(id(optimizer))
         if number in self.loop.sampling.parts:
@@ -161,12 +155,22 @@ class ScalerTap:
             self.loop.windows.asked(number)
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
-        """On a device, ``step`` has just made the host wait for the verdict, so our copy is here as well."""
+        """The scaler's step is over."""
         if self.loop.stopwatch.running:
             self.loop.stopwatch.step_ended()
-        pending, self._pending = self._pending, None
-        if pending is not None and any((at_hand(value) or 0.0) > 0 for value in pending[1]):
-            self._look(optimizer, pending[0])
+        awaited = self.device.awaited.pop(id(optimizer), None)
+        if awaited is not None:
+            self._decide(optimizer, awaited)
+
+    def _decide(self, optimizer: torch.optim.Optimizer, awaited: Awaited) -> None:
+        """``step`` has made the host wait for what a device found, and went by it."""
+        key = id(optimizer)
+        if self._stepped.get(key):
+            self._read[key] = self.device.decided[key] = [0.0] * len(self._found[key][1])
+        elif awaited.skipped() and awaited.explicit:
+            self.loop.windows.look_at_weights(self.loop.numbers[key])
+        elif awaited.skipped():
+            self._look(optimizer, awaited.scale)
 
     def note_step(self, optimizer: torch.optim.Optimizer) -> None:
         """A step came to its end, whoever asked for it. Of a step that is skipped, only a fused one does.
@@ -187,15 +191,16 @@ class ScalerTap:
     def wants_update(self, scaler: GradScaler) -> bool:
         """Whether not all is known of an update before it happens. Among ranks verdicts may have become one."""
         known = self._scale.is_current(scaler) and self._tracker.is_current(scaler)
-        return not known or len(self._read) != len(self._found) or is_among_ranks()
+        read = len(self._read) == len(self._found) or self._left_as_it_is() is not None
+        return not (known and read) or is_among_ranks()
 
     def updating(self, scaler: GradScaler) -> None:
         """Before ``update``, which adds into the verdicts and changes the scale in place."""
         if self.routine.agreed():
             return
         self._before = _NOTHING
-        self._read.clear()
-        verdicts = list(map(self._verdict, self._found.values()))
+        self._read = dict(self.device.decided)
+        verdicts = None if self._left_as_it_is() is not None else list(map(self._verdict, self._found.values()))
         self._before = (self._scale.read(scaler), self._tracker.read(scaler), verdicts)
 
     def updated(self, scaler: GradScaler, was_set: bool) -> None:
@@ -205,16 +210,12 @@ class ScalerTap:
         before, self._before = self._before, None
         last, self.routine.outgrown = self.routine.outgrown, None
         if before is None:
-            before = (
-                self._scale.value if last is None else last,
-                self._tracker.value,
-                list(map(self._verdict, self._found.values())),
-            )
+            before = (self._scale.value if last is None else last, self._tracker.value, None)
         scale, tracker, verdicts = before
-        self._found.clear()
-        self._read.clear()
-        self._stepped.clear()
-        self._tracker.reread(scaler)
+        on_device = self._read_after(scaler)
+        if verdicts is None:
+            verdicts = list(map(self._verdict, self._found.values()))
+        self._clear()
         if was_set and not verdicts:
             self.loop.set_scale(scale, self._scale.read(scaler))
             return
@@ -227,7 +228,8 @@ class ScalerTap:
             next_scale=self._scale.read(scaler),
             scale_was_set=was_set,
         )
-        self.routine.consider(update)
+        if not on_device:
+            self.routine.consider(update)
 
     def finish(self) -> None:
         """Nothing more is heard: what was stepped, and not closed by an update of the scaler, is an update too."""
@@ -235,25 +237,56 @@ class ScalerTap:
         self.outside.finish()
         if self._found.keys() & self._stepped.keys():
             self._forsake()
+        self.device.finish()
+
+    def _left_as_it_is(self) -> torch.Tensor | None:
+        """The only verdict of an update, on a device and not read yet: it would add to it what others found."""
+        if self._read or len(self._found) != 1:
+            return None
+        ((_, found),) = self._found.values()
+        tensor = next(iter(found.values())) if len(found) == 1 else None
+        return tensor if tensor is not None and self.device.is_away(tensor) else None
+
+    def _read_after(self, scaler: GradScaler) -> bool:
+        """Read what ``update`` has left; whether that is on a device, where it takes one transfer in all."""
+        scale: torch.Tensor | None = getattr(scaler, "_scale", None)
+        tracker: torch.Tensor | None = getattr(scaler, "_growth_tracker", None)
+        if scale is None or tracker is None or not self.device.is_away(scale):
+            self._tracker.reread(scaler)
+            return False
+        found = self._left_as_it_is()
+        values = self.device.read([scale, tracker] if found is None else [scale, tracker, found])
+        self._scale.take(scale, values[0])
+        self._tracker.take(tracker, values[1])
+        if found is not None:
+            self._arriving = values[2:]
+        return True
+
+    def _clear(self) -> None:
+        """Nothing is awaited of the update any more."""
+        self._found.clear()
+        self._read.clear()
+        self._stepped.clear()
+        self._arriving = None
+        self.device.closed()
 
     def _verdict(self, looked_at: tuple[torch.optim.Optimizer, Found]) -> OptimizerVerdict:
         optimizer, found = looked_at
         key = id(optimizer)
         values = self._read.get(key)
         if values is None:
-            values = list(map(read_later, found.values()))
+            arriving, self._arriving = self._arriving, None
+            values = self.device.read(list(found.values())) if arriving is None else arriving
             if self._stepped.get(key):
                 self.loop.windows.hooked(self.loop.numbers[key])
         # Where steps are not heard, it is taken that there was one.
         stepped = key in self._stepped or not self.loop.watches(optimizer) or not has_hooks(optimizer)
-        return OptimizerVerdict(self.loop.name(optimizer), values, stepped)
+        return OptimizerVerdict(self.loop.name(optimizer), values, stepped, self.device.counted.get(key, ()))
 
     def _forsake(self) -> None:
         """The scaler so far was never asked to update: what it has unscaled is an update all the same."""
         scale, verdicts = self.loop.windows.scale, list(map(self._verdict, self._found.values()))
-        self._found.clear()
-        self._read.clear()
-        self._stepped.clear()
+        self._clear()
         self.outside.closed()
         self.loop.close(verdicts=verdicts, scale=scale, next_scale=scale)
 
