@@ -216,3 +216,48 @@ def test_a_locked_database_delays_a_judgement_and_never_loses_it(store: Store, p
     assert audience.told.acquire(timeout=15)
     judge.stop()
     assert "SCALE_THRASH" in codes(store)
+
+
+def test_of_two_judges_one_judges_a_run_and_the_other_goes_on_when_it_stops(store: Store) -> None:
+    sequence = send(store, thrashing(300))
+    audiences = Audience(), Audience()
+    first, second = (Judge(store, audience, holder=str(n)) for n, audience in enumerate(audiences))
+    first.start()
+    assert audiences[0].told.acquire(timeout=10)
+    second.start()
+    send(store, thrashing(600)[300:], sequence=sequence)
+    second.hear(RUN)
+    first.wake(RUN)
+    assert audiences[0].told.acquire(timeout=10)
+    assert (store.reader.judgement(RUN)[0], first.holding(), second.holding()) == (600, 1, 0)
+    first.stop()
+    send(store, thrashing(900)[600:], sequence=sequence + 1000)
+    second.wake(RUN)
+    assert audiences[1].told.acquire(timeout=10)
+    assert (store.reader.judgement(RUN)[0], second.holding()) == (900, 1)
+    second.stop()
+
+
+def test_a_run_whose_judge_was_killed_is_judged_by_another_once_its_lease_is_over(store: Store) -> None:
+    send(store, thrashing(300))
+    assert store.writer.claim(RUN, "killed").result().mine
+    audience = Audience()
+    judge = Judge(store, audience, holder="heir")
+    judge.start()
+    judge.wake(RUN)
+    assert not audience.told.acquire(timeout=0.2)
+    # Its time is over at once.
+    store.writer.release("killed").result()
+    assert audience.told.acquire(timeout=10)
+    judge.stop()
+    assert "SCALE_THRASH" in codes(store)
+
+
+def test_a_judge_that_slept_through_its_lease_does_not_write_over_its_successor(store: Store) -> None:
+    send(store, thrashing(300))
+    slept = store.writer.claim(RUN, "asleep").result().fence
+    store.writer.release("asleep").result()
+    heir = store.writer.claim(RUN, "heir").result().fence
+    assert judge_once(store, RUN, slept) is Outcome.SUPERSEDED
+    assert store.reader.judgement(RUN)[0] == 0
+    assert judge_once(store, RUN, heir) is Outcome.DONE

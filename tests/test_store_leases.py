@@ -16,6 +16,8 @@ from tests.batches import Dictation, batch, hello
 
 RUN = RunId("run")
 
+pytestmark = pytest.mark.both_engines
+
 
 @pytest.fixture
 def store(database: str) -> Iterator[Store]:
