@@ -6,7 +6,8 @@ that are, the sum or the larger.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,23 @@ Columns = Mapping[str, Real]
 
 def folded(name: str, one: Real, other: Real) -> Real:
     """The column ``name`` of both together, row by row."""
-    if FOLDS[name] == "max":
-        return np.fmax(one, other)
+    (both,) = folded_all((name,), one[None], other[None])
+    return np.asarray(both)
+
+
+def folded_all(names: Sequence[str], one: Real, other: Real) -> Real:
+    """The columns ``names`` of both together, each [columns, rows]."""
+    known = np.fmax(one, other)
     # Sums of finite values may leave float64; and what is infinite both ways is not known.
     with np.errstate(over="ignore", invalid="ignore"):
         total = one + other
-    return np.where(np.isnan(one) | np.isnan(other), np.fmax(one, other), total)
+    return np.where(_are_maxima(tuple(names)) | np.isnan(one) | np.isnan(other), known, total)
+
+
+@lru_cache(maxsize=64)
+def _are_maxima(names: tuple[str, ...]) -> NDArray[np.bool_]:
+    """Whether each column is folded by its maximum, [columns, 1]. Of one that we do not know nothing is known."""
+    return np.array([[FOLDS.get(name) == "max"] for name in names], np.bool_)
 
 
 def unknown(rows: int) -> Real:
@@ -44,6 +56,10 @@ def packed_columns(columns: Columns, rows: int) -> dict[str, Any]:
 
 def columns_of(row: Row[Any]) -> dict[str, Real]:
     """The columns that a row of a table holds."""
+    return dict(zip(row.names, values_of(row), strict=True))
+
+
+def values_of(row: Row[Any]) -> Real:
+    """The same as float64 [columns, rows]."""
     raw = decompress(row.body, expected=8 * len(row.names) * row.rows)
-    values = np.frombuffer(raw, "<f8").astype(np.float64).reshape(len(row.names), row.rows)
-    return dict(zip(row.names, values, strict=True))
+    return np.frombuffer(raw, "<f8").astype(np.float64).reshape(len(row.names), row.rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, Never
 
 import numpy as np
@@ -189,18 +190,29 @@ def _tallied(record: Tally | Probe) -> Tallied:
         raise BadRecord(_kind(record), record.sequence, str(error)) from error
     # A newer hook may tally more than we know how to fold.
     known = {name: values for name, values in columns.items() if name in FOLDS}
-    for name, values in known.items():
-        _check_tally(record, name, values)
+    _check_tallies(record, known)
     return Tallied(record, rows, known, _object(record, "data", record.data) if isinstance(record, Probe) else {})
 
 
-def _check_tally(record: Tally | Probe, name: str, values: NDArray[np.float64]) -> None:
+def _check_tallies(record: Tally | Probe, columns: Columns) -> None:
     """NaN is not known, and products have any sign; the rest are counts, squares or magnitudes."""
-    if name != "products" and (values < 0).any():
-        _refuse(record, f"expected values of at least 0 in the column {name}, got a negative one")
-    most = _MOST.get(name, MAX_NUMEL)
-    if (values > most).any():
-        _refuse(record, f"expected values of at most {most:g} in the column {name}, got a larger one")
+    if not columns:
+        return
+    values = np.array(list(columns.values()))
+    least, most = _limits(tuple(columns))
+    too_small, too_large = (values < least, least, "least", "smaller"), (values > most, most, "most", "larger")
+    for wrong, limit, word, got in (too_small, too_large):
+        if wrong.any():
+            place = int(np.flatnonzero(wrong.any(axis=1))[0])
+            bound = f"expected values of at {word} {limit[place, 0]:g} in the column {list(columns)[place]}"
+            _refuse(record, f"{bound}, got a {got} one")
+
+
+@lru_cache(maxsize=64)
+def _limits(names: tuple[str, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The least and the most that each column may hold, [columns, 1]."""
+    least = [[-np.inf if name == "products" else 0.0] for name in names]
+    return np.array(least), np.array([[_MOST.get(name, MAX_NUMEL)] for name in names])
 
 
 def _happening(record: Event) -> Happening:

@@ -11,6 +11,7 @@ from scalescope.wire import Probe, SampleReason, Subject, Tally
 from sqlalchemy import Connection, insert
 
 from scalescope_server.store import tables
+from scalescope_server.store.bulk import insert_rows
 from scalescope_server.store.columns import packed_columns
 from scalescope_server.store.decoding import Tallied
 from scalescope_server.store.derived import update_sums
@@ -51,7 +52,8 @@ def enter_tallies(transaction: Transaction, origin: Origin, records: Sequence[Ta
             if origin.merges:
                 waiting.extend(new.merged(places.share_of(_subject(tallied.record), tallied.indexes)))
     if rows:
-        transaction.connection.execute(_NEW_TALLIES, rows)
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        insert_rows(transaction.connection, tables.tally, columns)
     _enter_series(transaction, origin, places, records)
 
 
@@ -107,6 +109,5 @@ def _subject(record: Tally | Probe) -> Subject:
     return "parameter" if isinstance(record, Probe) else record.subject
 
 
-_NEW_TALLIES = insert(tables.tally)
 _NEW_TALLY = insert(tables.tally).returning(tables.tally.c.key)
 _NEW_PROBE = insert(tables.probe)

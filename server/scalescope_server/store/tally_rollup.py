@@ -6,7 +6,7 @@ tallies it rests on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,33 +15,44 @@ from numpy.typing import NDArray
 from sqlalchemy import Row
 
 from scalescope_server.store import tables
-from scalescope_server.store.columns import Columns, Real, columns_of, folded, packed_columns, unknown
+from scalescope_server.store.columns import Columns, Real, folded_all, packed_columns, values_of
 from scalescope_server.store.folding import Key, Place, Sort, counts_of, packed_counts, place_of
 from scalescope_server.store.parts import Share
 from scalescope_server.store.tables import ALL_RANKS
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Pile:
-    """Columns by name, each float64 [rows], and how many tallies each row rests on, int64 [rows]."""
+    """Columns ``names``: ``values`` float64 [columns, rows]; and how many tallies each row rests on, int64 [rows]."""
 
-    columns: dict[str, Real]
+    names: tuple[str, ...]
+    values: Real
     tallies: NDArray[np.int64]
 
     @staticmethod
     def empty(rows: int) -> Pile:
-        return Pile({}, np.zeros(rows, np.int64))
+        return Pile((), np.empty((0, rows)), np.zeros(rows, np.int64))
+
+    @property
+    def columns(self) -> dict[str, Real]:
+        return dict(zip(self.names, self.values, strict=True))
 
     def add(self, place: Place, columns: Columns, tallies: int | NDArray[np.int64] = 1) -> None:
         """Fold the rows of ``columns``, which rest on so many tallies, into those at ``place``."""
-        for name, values in columns.items():
-            if name in self.columns:
-                mine = self.columns[name]
-                mine[place] = folded(name, mine[place], values)
-            else:
-                self.columns[name] = unknown(len(self.tallies))
-                self.columns[name][place] = values
+        self._take(columns)
+        some = [self.names.index(name) for name in columns]
+        mine = self.values[some]
+        theirs = np.array(list(columns.values())).reshape(len(some), -1)
+        mine[:, place] = folded_all(tuple(columns), mine[:, place], theirs)
+        self.values[some] = mine
         self.tallies[place] += tallies
+
+    def _take(self, names: Iterable[str]) -> None:
+        """Have columns of these names, where they are new with nothing known."""
+        new = tuple(name for name in names if name not in self.names)
+        if new:
+            self.names += new
+            self.values = np.concatenate([self.values, np.full((len(new), len(self.tallies)), np.nan)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +78,7 @@ class NewTally:
 
 def pile_of(row: Row[Any]) -> Pile:
     """The stored pile, which may be added to. ``row`` has the columns of ``tally_rollup``."""
-    return Pile(columns_of(row), counts_of(row.tallies, row.rows))
+    return Pile(tuple(row.names), values_of(row), counts_of(row.tallies, row.rows))
 
 
 def _piled(tallies: Sequence[NewTally]) -> Pile:
