@@ -2,67 +2,142 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+import stat
+from collections.abc import Sequence
 from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from scalescope_server.store.engine import open_store
+from scalescope_server.store import schema
+from scalescope_server.store.engine import backend_of, migrate_store, open_store
 from scalescope_server.store.errors import SchemaError, Unavailable
 from scalescope_server.store.tables import metadata
-from sqlalchemy import create_engine, inspect
+from sqlalchemy import JSON, Boolean, Connection, Engine, MetaData, StaticPool, Table, create_engine, insert, inspect
 
 from tests.batches import Dictation, batch, hello
 
+if TYPE_CHECKING:
+    from tests.postgres import Cluster
+
 # Each has a run of 20 updates as Dictation tells them, stored by the program of that time (sqlite3's iterdump).
-OLDER = ["m0001", "m0002", "m0003"]
+OLDER = ["m0001", "m0002", "m0003", "m0004"]
+
+
+@pytest.fixture
+def blank(database: str, request: pytest.FixtureRequest) -> str:
+    """A database without a table."""
+    if not database.startswith("postgresql:"):
+        return database
+    cluster: Cluster = request.getfixturevalue("postgres")
+    return cluster.new()
 
 
 def run_sql(database: str, *statements: str) -> None:
-    with closing(sqlite3.connect(database)) as connection, connection:
+    engine = backend_of(database).writing()
+    with engine.begin() as connection:
         for statement in statements:
-            connection.execute(statement)
+            connection.exec_driver_sql(statement)
+    engine.dispose()
 
 
 def stored_at(revision: str, database: str) -> None:
     """Make the database that was stored when ``revision`` was the newest."""
     script = Path(__file__).parent.joinpath("samples", f"{revision}.sql").read_text(encoding="utf-8")
-    with closing(sqlite3.connect(database)) as connection:
-        connection.executescript(script)
+    if not database.startswith("postgresql:"):
+        with closing(sqlite3.connect(database)) as connection:
+            connection.executescript(script)
+        return
+    with closing(sqlite3.connect(":memory:")) as sample:
+        sample.executescript(script)
+        older = create_engine("sqlite://", creator=lambda: sample, poolclass=StaticPool)
+        engine = backend_of(database).writing()
+        with older.connect() as source, engine.begin() as target:
+            schema.upgrade(target, revision)
+            copy_rows(source, target)
+        engine.dispose()
 
 
+def copy_rows(source: Connection, target: Connection) -> None:
+    """Give the tables of ``target`` the rows that those of ``source`` hold, and let their keys go on from there."""
+    stored = MetaData()
+    stored.reflect(target, only=lambda name, _: name != "alembic_version")
+    for table in stored.sorted_tables:
+        columns = ", ".join(f'"{column.name}"' for column in table.columns)
+        rows = source.exec_driver_sql(f'SELECT {columns} FROM "{table.name}"').all()
+        if rows:
+            target.execute(insert(table), [_row(table, row) for row in rows])
+        if "key" in table.columns:
+            target.exec_driver_sql(
+                f"SELECT setval('{table.name}_key_seq', (SELECT max(key) FROM \"{table.name}\") + 1)"
+            )
+
+
+def _row(table: Table, row: Sequence[Any]) -> dict[str, Any]:
+    """A row of SQLite as Postgres takes it: JSON that is no text, truth that is no number."""
+    found = {}
+    for column, value in zip(table.columns, row, strict=True):
+        if value is not None and isinstance(column.type, JSON):
+            value = json.loads(value)
+        elif value is not None and isinstance(column.type, Boolean):
+            value = bool(value)
+        found[column.name] = value
+    return found
+
+
+@pytest.mark.both_engines
 @pytest.mark.parametrize("revision", [None, *OLDER])
-def test_an_empty_file_and_older_ones_become_the_tables_of_the_code(database: str, revision: str | None) -> None:
+def test_an_empty_database_and_older_ones_become_the_tables_of_the_code(blank: str, revision: str | None) -> None:
     if revision is not None:
-        stored_at(revision, database)
-    open_store(database).close()
-    engine = create_engine(f"sqlite:///{database}")
+        stored_at(revision, blank)
+    migrate_store(blank)
+    engine = backend_of(blank).reading()
     with engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
     engine.dispose()
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize("revision", [None, *OLDER])
-def test_keys_and_rowids_are_those_of_the_code(database: str, tmp_path: Path, revision: str | None) -> None:
+def test_keys_and_indexes_are_those_of_the_code(
+    blank: str, database: str, request: pytest.FixtureRequest, revision: str | None
+) -> None:
     if revision is not None:
-        stored_at(revision, database)
-    open_store(database).close()
-    straight = create_engine(f"sqlite:///{tmp_path / 'straight.db'}")
-    metadata.create_all(straight)
-    migrated = create_engine(f"sqlite:///{database}")
-    for table in metadata.tables:
-        for look in ("get_pk_constraint", "get_foreign_keys", "get_unique_constraints", "get_indexes"):
-            assert getattr(inspect(migrated), look)(table) == getattr(inspect(straight), look)(table), table
-    query = "SELECT name FROM sqlite_schema WHERE sql LIKE '%WITHOUT ROWID%' ORDER BY name"
-    with straight.connect() as one, migrated.connect() as other:
-        assert one.exec_driver_sql(query).all() == other.exec_driver_sql(query).all()
+        stored_at(revision, blank)
+    migrate_store(blank)
+    straight = made_straight(blank, request)
+    migrated = backend_of(blank).reading()
+    found, wanted = inspect(migrated), inspect(straight)
+    for look in ("pk_constraint", "foreign_keys", "unique_constraints", "indexes", "table_options"):
+        several = f"get_multi_{look}"
+        for table, expected in getattr(wanted, several)().items():
+            assert in_order(getattr(found, several)()[table]) == in_order(expected), table
     straight.dispose()
     migrated.dispose()
 
 
+def made_straight(database: str, request: pytest.FixtureRequest) -> Engine:
+    """A database of the same engine whose tables were made as they are in the code."""
+    if database.startswith("postgresql:"):
+        cluster: Cluster = request.getfixturevalue("postgres")
+        engine = backend_of(cluster.new()).writing()
+    else:
+        engine = backend_of(f"{database}.straight").writing()
+    with engine.begin() as connection:
+        metadata.create_all(connection)
+    return engine
+
+
+def in_order(found: Any) -> Any:
+    return sorted(found, key=repr) if isinstance(found, list) else found
+
+
+@pytest.mark.both_engines
 def test_opening_again_keeps_what_is_there(database: str) -> None:
     store = open_store(database)
     store.writer.append(batch(hello(), Dictation().steps(0, 3))).result()
@@ -73,10 +148,43 @@ def test_opening_again_keeps_what_is_there(database: str) -> None:
     store.close()
 
 
+def test_a_sqlite_file_is_copied_before_it_is_upgraded(database: str) -> None:
+    stored_at("m0002", database)
+    with closing(sqlite3.connect(database)) as connection:
+        before = list(connection.iterdump())
+    told = migrate_store(database)
+    kept = Path(f"{database}.m0002.backup")
+    assert told == f"{database} is up to date. As it was before it is kept in {kept}."
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    with closing(sqlite3.connect(kept)) as connection:
+        assert list(connection.iterdump()) == before
+    assert migrate_store(database) == f"{database} is up to date."
+
+
+def test_without_room_for_the_copy_nothing_is_upgraded(database: str) -> None:
+    stored_at("m0002", database)
+    Path(f"{database}.m0002.partial").mkdir()
+    with pytest.raises(Unavailable, match=r"could not be copied to .*\.m0002\.backup before its upgrade"):
+        open_store(database)
+    with closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("m0002",)
+
+
+def test_postgres_is_not_upgraded_by_being_opened(postgres: Cluster) -> None:
+    url = postgres.new()
+    stored_at("m0002", url)
+    with pytest.raises(SchemaError, match=r"at revision m\d+, got one at m0002: run scalescope migrate --database"):
+        open_store(url)
+    migrate_store(url)
+    open_store(url).close()
+
+
+@pytest.mark.both_engines
 @pytest.mark.parametrize("revision", OLDER)
-def test_an_older_database_keeps_what_it_holds_and_its_runs_go_on(database: str, revision: str) -> None:
-    stored_at(revision, database)
-    store = open_store(database)
+def test_an_older_database_keeps_what_it_holds_and_its_runs_go_on(blank: str, revision: str) -> None:
+    stored_at(revision, blank)
+    migrate_store(blank)
+    store = open_store(blank)
     detail = store.reader.run("run")
     assert (detail.summary.attempted, detail.summary.skipped) == (20, 1)
     assert [(p.name, p.compute_format, p.backward) for p in detail.parameters] == [("w", "fp16", 1), ("b", None, 0)]
@@ -93,9 +201,11 @@ def test_an_older_database_keeps_what_it_holds_and_its_runs_go_on(database: str,
     store.close()
 
 
-def test_ranks_stored_before_they_were_merged_stay_apart_until_one_of_them_connects_again(database: str) -> None:
-    stored_at("m0002", database)
-    store = open_store(database)
+@pytest.mark.both_engines
+def test_ranks_stored_before_they_were_merged_stay_apart_until_one_of_them_connects_again(blank: str) -> None:
+    stored_at("m0002", blank)
+    migrate_store(blank)
+    store = open_store(blank)
     detail = store.reader.run("run")
     assert (detail.world_size, detail.ranks) == (1, [0, 1])
     assert [(rank.rank, rank.attempted, rank.skipped) for rank in detail.rank_states] == [(0, 20, 1), (1, 20, 1)]
@@ -111,13 +221,16 @@ def test_ranks_stored_before_they_were_merged_stay_apart_until_one_of_them_conne
     store.close()
 
 
+@pytest.mark.both_engines
 def test_a_newer_database_is_refused_in_a_sentence(database: str) -> None:
     open_store(database).close()
     run_sql(database, "UPDATE alembic_version SET version_num = 'm9999'")
-    with pytest.raises(SchemaError, match=r"at m9999: it was written by a newer scalescope"):
-        open_store(database)
+    for refused in (open_store, migrate_store):
+        with pytest.raises(SchemaError, match=r"at m9999: it was written by a newer scalescope"):
+            refused(database)
 
 
+@pytest.mark.both_engines
 def test_a_database_that_someone_replaced_is_not_ready(database: str) -> None:
     store = open_store(database)
     run_sql(database, "UPDATE alembic_version SET version_num = 'm9999'")

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from scalescope.cli import main
@@ -24,6 +25,9 @@ from scalescope_server.store.judging import Judged
 from scalescope_server.store.records import FindingRow, RunId
 
 from tests.serving import DEADLINE_S, Address, Served, bye, hello, layout, steps
+
+if TYPE_CHECKING:
+    from tests.postgres import Cluster
 
 
 @pytest.fixture
@@ -190,6 +194,22 @@ def test_migrate_makes_a_database_and_can_be_repeated(database: str, capsys: pyt
         assert main(["migrate", "--database", database]) == 0
         assert capsys.readouterr().out == f"{database} is up to date.\n"
     assert main(["runs", "--database", database]) == 0
+
+
+def test_postgres_is_migrated_by_a_command_of_its_own_and_its_password_is_not_shown(
+    postgres: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = postgres.new().replace("postgres@", "postgres:secret@")
+    for command in (["serve"], ["runs"]):
+        assert main([*command, "--database", url, *(["--port", "0"] if command == ["serve"] else [])]) == 1
+        assert "got an empty one: run scalescope migrate --database postgresql://postgres@" in capsys.readouterr().err
+    for _ in range(2):
+        assert main(["migrate", "--database", url]) == 0
+        told = capsys.readouterr().out
+        assert told.startswith("postgresql://postgres@/")
+        assert told.endswith(" is up to date.\n")
+        assert "secret" not in told
+    assert main(["runs", "--database", url]) == 0
 
 
 def test_a_table_is_aligned_and_printable() -> None:

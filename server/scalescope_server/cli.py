@@ -34,9 +34,9 @@ from scalescope_server.settings import (
     database_of,
     read_settings,
 )
-from scalescope_server.store.engine import Store, open_store
+from scalescope_server.store.engine import Store, migrate_store, open_store
 from scalescope_server.store.errors import StoreError
-from scalescope_server.store.location import database_file
+from scalescope_server.store.location import sqlite_file
 from scalescope_server.store.records import RunId
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ def serve(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("scalescope.server").setLevel(logging.INFO)
     with _told_in_one_line(), contextlib.ExitStack() as held:
-        held.enter_context(locked(database_file(settings.database)))
+        if (file := sqlite_file(settings.database)) is not None:
+            held.enter_context(locked(file))
         listening = held.enter_context(_listening(settings))
         _serve(settings, listening)
     return 0
@@ -94,9 +95,10 @@ def export(arguments: argparse.Namespace) -> int:
 def migrate(arguments: argparse.Namespace) -> int:
     """Bring the schema of the database up to date; create it where there is none."""
     database = database_of(os.environ, arguments.database)
-    with _told_in_one_line():
-        open_store(database).close()
-    _write(f"{database} is up to date.")
+    with _told_in_one_line(), contextlib.ExitStack() as held:
+        if (file := sqlite_file(database)) is not None:
+            held.enter_context(locked(file))
+        _write(migrate_store(database))
     return 0
 
 
@@ -252,10 +254,11 @@ def _token(arguments: argparse.Namespace) -> str | None:
 @contextlib.contextmanager
 def _opened(arguments: argparse.Namespace) -> Iterator[Store]:
     """The database that is named, which must be there."""
-    path = database_file(database_of(os.environ, arguments.database))
-    if not path.exists():
-        raise CommandError(f"there is no database at {path}: start 'scalescope serve' or 'scalescope demo' first")
-    with contextlib.closing(open_store(str(path))) as store:
+    database = database_of(os.environ, arguments.database)
+    file = sqlite_file(database)
+    if file is not None and not file.exists():
+        raise CommandError(f"there is no database at {file}: start 'scalescope serve' or 'scalescope demo' first")
+    with contextlib.closing(open_store(database)) as store:
         yield store
 
 

@@ -38,7 +38,7 @@ class Settings:
 
     Attributes:
         host, port: where it listens; port 0 lets the system choose.
-        database: a path, ``sqlite:///PATH`` or another database URL.
+        database: a path, ``sqlite:///PATH`` or ``postgresql://USER:PASSWORD@HOST/NAME``. Kept out of the repr, too.
         root_path: the prefix under which a proxy publishes the server, "" or "/prefix".
         token: what callers must show; None is only possible on loopback. Kept out of the repr, so out of logs.
         allow_hosts: names besides the loopback ones and ``host`` that a Host header may hold.
@@ -52,7 +52,7 @@ class Settings:
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
-    database: str = ""
+    database: str = field(default="", repr=False)
     root_path: str = ""
     token: str | None = field(default=None, repr=False)
     allow_hosts: tuple[str, ...] = ()

@@ -33,8 +33,8 @@ class Backend(Protocol):
             Unavailable: if it cannot be opened or written.
         """
 
-    def migrate(self, writing: Engine) -> None:
-        """Make the tables, or bring them to this program's revision.
+    def migrate(self, writing: Engine) -> str:
+        """Make the tables, or bring them to this program's revision; what was done, in a sentence.
 
         Raises:
             SchemaError: if it is no database of ours, or of a newer version.

@@ -85,8 +85,8 @@ def open_store(url: str, *, clock: Callable[[], float] = time.time, silent_after
     return Store(backend, writing, reading, clock=clock, silent_after_s=silent_after_s)
 
 
-def migrate_store(url: str) -> None:
-    """Make the tables of the database at ``url``, or bring them to this program's revision.
+def migrate_store(url: str) -> str:
+    """Make the tables of the database at ``url``, or bring them to this program's revision; a sentence says what is.
 
     Raises:
         SchemaError: if it is no database, another program's, or of a newer version.
@@ -95,7 +95,7 @@ def migrate_store(url: str) -> None:
     backend = backend_of(url)
     writing = backend.writing()
     try:
-        backend.migrate(writing)
+        return backend.migrate(writing)
     finally:
         writing.dispose()
 

@@ -25,6 +25,11 @@ def database_file(url: str) -> Path:
     return Path(found.database or "").expanduser().resolve()
 
 
+def sqlite_file(url: str) -> Path | None:
+    """The file that the database at ``url`` is in; None for Postgres. :class:`SchemaError` for anything else."""
+    return database_file(url) if postgres_url(url) is None else None
+
+
 def postgres_url(url: str) -> URL | None:
     """The Postgres database at ``url``, as SQLAlchemy opens it; None if it is the address of something else.
 

@@ -86,13 +86,8 @@ class Postgres:
             _check_encoding(connection)
             schema.check(connection, f"scalescope migrate --database {self}")
 
-    def migrate(self, writing: Engine) -> None:
-        """Bring the schema to this program's revision; of several that try, one does and the others wait for it.
-
-        Raises:
-            SchemaError: if it is another program's database, or of a newer version.
-            Unavailable: if it cannot be opened or written.
-        """
+    def migrate(self, writing: Engine) -> str:
+        """As :class:`Backend` says; of several that try at once, one does and the others wait for it."""
         with self._opened(writing) as connection:
             _check_encoding(connection)
             connection.execute(text("SET LOCAL statement_timeout = 0"))
@@ -100,6 +95,7 @@ class Postgres:
             connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": MIGRATING})
             connection.execute(text(f"SET LOCAL lock_timeout = '{MIGRATION_LOCK}'"))
             schema.upgrade(connection)
+        return f"{self} is up to date."
 
     def _dial(self) -> psycopg.Connection[Any]:
         """A connection of one's own, beside those of the engines."""

@@ -16,8 +16,8 @@ from scalescope_server.store.errors import SchemaError
 _MIGRATIONS = "scalescope_server.migrations"
 
 
-def upgrade(connection: Connection) -> None:
-    """Bring the database to the newest revision, in the connection's transaction.
+def upgrade(connection: Connection, target: str = "head") -> None:
+    """Bring the database to the newest revision, or to ``target``, in the connection's transaction.
 
     Raises:
         SchemaError: if it was written by a newer program, or by another one.
@@ -30,7 +30,7 @@ def upgrade(connection: Connection) -> None:
         found = revision_of(connection)
         _check_known(connection, scripts, found)
         if found != scripts.get_current_head():
-            command.upgrade(config, "head")
+            command.upgrade(config, target)
 
 
 def check(connection: Connection, command: str) -> None:
@@ -45,6 +45,18 @@ def check(connection: Connection, command: str) -> None:
     if found != _newest():
         state = "an empty one" if found is None else f"one at {found}"
         raise SchemaError(f"expected a database at revision {_newest()}, got {state}: run {command}")
+
+
+def outdated(connection: Connection) -> str | None:
+    """The revision that :func:`upgrade` would take the database away from; None where it holds nothing of an older one.
+
+    Raises:
+        SchemaError: if it was written by a newer program, or by another one.
+    """
+    found = revision_of(connection)
+    with as_file(files(_MIGRATIONS)) as folder:
+        _check_known(connection, ScriptDirectory(str(folder)), found)
+    return None if found == _newest() else found
 
 
 def is_current(connection: Connection) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,15 +47,19 @@ class Sqlite:
     def prepare(self, writing: Engine) -> None:
         self.migrate(writing)
 
-    def migrate(self, writing: Engine) -> None:
+    def migrate(self, writing: Engine) -> str:
         _make_file(self.file)
         try:
             with writing.begin() as connection:
+                found = schema.outdated(connection)
+                # The transaction keeps others from writing meanwhile.
+                kept = None if found is None else _keep(self.file, found)
                 schema.upgrade(connection)
         except OperationalError as error:
             raise Unavailable(f"the database {self.file} could not be opened: {error.orig}") from error
         except DatabaseError as error:
             raise SchemaError(f"expected a database, got {self.file}, which is no SQLite database") from error
+        return f"{self.file} is up to date." + ("" if kept is None else f" As it was before it is kept in {kept}.")
 
     def _engine(self, *, begin: str) -> Engine:
         engine = create_engine(
@@ -81,6 +86,24 @@ def _make_file(path: Path) -> None:
         path.touch(mode=0o600)
     except OSError as error:
         raise Unavailable(f"the database {path} could not be made: {error.strerror}") from error
+
+
+def _keep(file: Path, revision: str) -> Path:
+    """Copy the database as it is committed to a file beside it, named after the revision it is at.
+
+    Raises:
+        Unavailable: if there is no room for it.
+    """
+    kept, partial = (file.with_name(f"{file.name}.{revision}{end}") for end in (".backup", ".partial"))
+    try:
+        partial.touch(mode=0o600)
+        with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(partial)) as target:
+            source.backup(target)
+        # Whole or not at all: what a copy that was cut short left behind has another name.
+        partial.replace(kept)
+    except (OSError, sqlite3.Error) as error:
+        raise Unavailable(f"the database {file} could not be copied to {kept} before its upgrade: {error}") from error
+    return kept
 
 
 def _configure(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
