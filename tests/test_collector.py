@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from scalescope.collector import Collector
+from scalescope.notices import Notices
 from scalescope.outbox import Outbox
-from scalescope.wire import Event
+from scalescope.wire import Bye, Event, decode_from_trainer
 
-from tests.small_link import feed, linked, stored_steps, until
+from tests.small_link import Source, feed, linked, stored_steps, until
 from tests.small_server import Shelf, free_port, hello, serving
 
 
@@ -20,13 +23,26 @@ def test_dropped_records_are_put_on_record_before_the_end(tmp_path: Path) -> Non
     with linked(url, tmp_path, outbox=outbox) as (link, source):
         feed(link, source, 50, size=1000)
         until(lambda: link.stats().dropped > 0)
-        dropped = link.stats().dropped
         with serving(shelf, port=port):
             shelf.until(lambda s: any(isinstance(record, Event) for record in s.records))
             assert link.close("finished", "")
+    dropped = link.stats().dropped
     (event,) = [record for record in shelf.records if isinstance(record, Event)]
     assert (event.kind, event.data) == ("dropped", f'{{"messages": {dropped}, "steps": {dropped}}}')
     assert shelf.ledger.missing == dropped
+
+
+def test_what_the_end_itself_drops_is_told_before_it(tmp_path: Path) -> None:
+    outbox = Outbox(hello(), "http://a", tmp_path, memory_bytes=4096, disk_bytes=0)
+    source = Source()
+    collector = Collector(source, outbox, Notices("http://a"), lambda: 0.0)
+    source.step(50, size=100)
+    collector.collect()
+    collector.say_goodbye(Bye(sequence=0, at=0.0, reason="crashed", detail="x" * 300))
+    *_, event, bye = (decode_from_trainer(frame.data) for frame in outbox.waiting(-1))
+    assert isinstance(event, Event)
+    assert isinstance(bye, Bye)
+    assert json.loads(event.data)["messages"] == outbox.dropped.total()
 
 
 def test_a_record_too_large_for_any_server_is_dropped_and_the_rest_delivered(tmp_path: Path) -> None:
@@ -52,5 +68,5 @@ def test_a_record_that_has_no_encoding_is_dropped_and_the_rest_delivered(
     assert link.stats().dropped == 2
     (event,) = [record for record in shelf.records if isinstance(record, Event)]
     assert event.data == '{"messages": 2, "event": 2}'
-    assert shelf.ledger.missing == 0
+    assert shelf.ledger.missing == 2
     assert len(caplog.messages) == 1

@@ -16,7 +16,10 @@ import msgspec
 from scalescope.notices import Notices
 from scalescope.outbox import Outbox
 from scalescope.session import Frame
-from scalescope.wire import MAX_FRAME_BYTES, Event, Record, Sample, encode
+from scalescope.wire import MAX_FRAME_BYTES, Bye, Event, Record, Sample, encode
+
+# More than what tells of drops, or a farewell without its detail, takes in memory.
+SMALL_RECORD_BYTES = 1024
 
 
 class Source(Protocol):
@@ -59,6 +62,8 @@ class Collector:
         """Give ``record`` the next number and let it wait for delivery."""
         numbered = msgspec.structs.replace(record, sequence=self._sequence)
         kind = _kind(record)
+        # Whatever is dropped leaves a gap, and is counted: so what else is missing is known to be lost.
+        self._sequence += 1
         try:
             data = encode(numbered)
         except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
@@ -66,7 +71,6 @@ class Collector:
             self._notices.unsendable(kind, error)
             self._outbox.dropped[kind] += 1
             return
-        self._sequence += 1
         if len(data) > MAX_FRAME_BYTES:
             # The server would refuse it each time, and everything behind it.
             self._outbox.dropped[kind] += 1
@@ -77,12 +81,20 @@ class Collector:
 
     def tell_dropped(self) -> None:
         """Put on record what was dropped since the last time, so that a gap is not taken for a loss."""
+        if not self._outbox.dropped - self._told_dropped:
+            return
+        self._outbox.make_room(SMALL_RECORD_BYTES)
         new = self._outbox.dropped - self._told_dropped
-        if new:
-            self._told_dropped = self._outbox.dropped.copy()
-            step, _ = self._source.progress()
-            data = json.dumps({"messages": new.total(), **new})
-            self.put(Event(sequence=0, step=step or 0, at=self._clock(), kind="dropped", data=data))
+        self._told_dropped = self._outbox.dropped.copy()
+        step, _ = self._source.progress()
+        data = json.dumps({"messages": new.total(), **new})
+        self.put(Event(sequence=0, step=step or 0, at=self._clock(), kind="dropped", data=data))
+
+    def say_goodbye(self, bye: Bye) -> None:
+        """Put the last record, after which nothing more can be told: what it drops is told before it."""
+        self._outbox.make_room(2 * SMALL_RECORD_BYTES + 4 * len(bye.detail))
+        self.tell_dropped()
+        self.put(bye)
 
 
 def _kind(record: Record) -> str:

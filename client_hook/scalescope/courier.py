@@ -226,9 +226,8 @@ class Courier:
             return
         farewell = self._farewell
         self._collector.collect()
-        self._collector.tell_dropped()
         detail = farewell.detail[:_MAX_DETAIL]
-        self._collector.put(Bye(sequence=0, at=self._clock(), reason=farewell.reason, detail=detail))
+        self._collector.say_goodbye(Bye(sequence=0, at=self._clock(), reason=farewell.reason, detail=detail))
         self._said_goodbye = True
         with suppress(TimeoutError):
             async with asyncio.timeout(farewell.timeout_s) as self._patience:

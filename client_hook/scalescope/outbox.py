@@ -83,13 +83,15 @@ class Outbox:
         self._frames[frame.sequence] = (frame, kind)
         self._order[_rank(frame, kind)].append(frame.sequence)
         self.memory += _cost(frame)
-        while self.memory > self._memory_bytes and self._spill_oldest():
-            pass
-        while self.memory > self._memory_bytes:
-            self._drop_one()
+        self._shrink(self._memory_bytes)
         self._forget_departed()
         if self.failure and not self._told:
             self._tell()
+
+    def make_room(self, size: int) -> None:
+        """Spill and drop now what records of ``size`` bytes in all would: so that it can be told before they come."""
+        self._shrink(max(self._memory_bytes - size, 0))
+        self._forget_departed()
 
     def waiting(self, after: int) -> Iterator[Frame]:
         """The records above ``after``, oldest first. Take what is needed before anything else is called."""
@@ -139,6 +141,12 @@ class Outbox:
     @property
     def _on_disk(self) -> int:
         return self._file.size if self._file else 0
+
+    def _shrink(self, bound: int) -> None:
+        while self.memory > bound and self._spill_oldest():
+            pass
+        while self.memory > bound:
+            self._drop_one()
 
     def _spill_oldest(self) -> bool:
         if not self._frames or self._hello is None:
