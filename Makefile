@@ -10,7 +10,7 @@ WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-js test-py test-browser check format bench package chromium clean
+.PHONY: help demo serve test test-js test-py test-browser check format bench chaos package chromium clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -54,6 +54,9 @@ bench: $(VENV)/.dev chromium ## Measure what the hook costs, beside the usual on
 	$(BIN)/python -m benchmarks.troubles
 	$(BIN)/python -m benchmarks.footprint
 	$(BIN)/python -m benchmarks.hook_to_pixel
+
+chaos: $(VENV)/.dev ## Kill, cut, lock and fill everything at random and compare every row (ARGS="--rounds 20 --seed N --only kill-server")
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 package: $(VENV)/.dev ## Build the wheel and the source archive, and check what is in them
 	rm -rf build dist

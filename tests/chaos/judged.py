@@ -1,0 +1,22 @@
+"""Whether what the judge found of a run is what it finds of all of its updates, read at once at the end."""
+
+from __future__ import annotations
+
+from scalescope_server.findings.catalogue import Case, findings, fold
+from scalescope_server.judge import PASS_ROWS, _rules
+from scalescope_server.store.engine import Store
+from scalescope_server.store.records import RunId
+
+from tests.small_link import until
+
+
+def wrongly_judged(store: Store, run: RunId) -> list[str]:
+    """Wait until the judge has come to the end of the run; a sentence if it found something else than is there."""
+    until(lambda: run not in store.reader.unjudged())
+    rules, case, last = _rules(store, run), Case(), False
+    while not last:
+        steps, _ = store.reader.steps_after(run, case.position, PASS_ROWS)
+        case, last = fold(case, steps, rules), len(steps) < PASS_ROWS
+    expected = {(finding.code, finding.first_step, finding.sentence) for finding in findings(case, rules)}
+    found = {(finding.code, finding.first_step, finding.sentence) for finding in store.reader.findings(run)}
+    return [] if found == expected else [f"expected the findings {sorted(expected)}, got {sorted(found)}"]
