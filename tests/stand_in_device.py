@@ -17,6 +17,7 @@ from scalescope.numerics.launches import Launches
 from scalescope.numerics.paths import Faster
 from scalescope.numerics.ring import Line, Ring, Row
 from scalescope.numerics.tables import KINDS, Table
+from scalescope.readback import Gathering
 from scalescope.taps.scaler.device import DeviceSide, Reach
 
 from tests.small_training import Watched
@@ -74,7 +75,10 @@ class StandIn:
 
     def reach(self) -> Reach:
         return Reach(
-            lambda _: True, self._ring_of, lambda device: GuardedCount(device, self.faster), lambda: self.now_ns
+            lambda _: True,
+            Gathering(self._ring_of),
+            lambda device: GuardedCount(device, self.faster),
+            lambda: self.now_ns,
         )
 
     def put_under(self, watched: Watched) -> DeviceSide:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from scalescope.numerics.ring import Ring
-from scalescope.readback import Gathering, Reading, at_hand, copied, number, read_later, ready
+from scalescope.readback import Copied, Derived, Gathering, at_hand, copied, number, read_later, ready
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.int32, torch.bool])
@@ -24,7 +24,7 @@ def test_a_copy_keeps_what_stood_there() -> None:
 
 
 def test_a_value_that_is_only_on_the_device_is_not_at_hand() -> None:
-    reading = Reading(torch.tensor(3.0), None, copied=False)
+    reading = Copied(torch.tensor(3.0), None, copied=False)
     assert at_hand(reading) is None
     assert ready(reading)
     assert number(reading) == 3.0
@@ -38,7 +38,7 @@ class Never:
 
 
 def test_a_reading_waits_for_its_event_without_waiting_itself() -> None:
-    reading = Reading(torch.tensor(3.0), Never(), copied=True)
+    reading = Copied(torch.tensor(3.0), Never(), copied=True)
     assert not ready(reading)
     assert at_hand(reading) is None
 
@@ -54,3 +54,12 @@ def test_numbers_of_one_device_are_read_together_and_others_by_themselves() -> N
 
 def test_where_a_device_has_no_ring_each_number_is_read_by_itself() -> None:
     assert Gathering(lambda _: None).read([torch.tensor(1.0), torch.tensor(2)]) == [1.0, 2.0]
+
+
+def test_a_number_made_of_another_one_comes_with_it() -> None:
+    of = Copied(torch.tensor(3.0), None, copied=False)
+    derived = Derived(of, lambda value: value + 1)
+    assert ready(derived)
+    assert at_hand(derived) is None
+    assert number(derived) == 4.0
+    assert not ready(Derived(Copied(torch.tensor(3.0), Never(), copied=True), abs))

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from scalescope.numerics.exponents import Histograms
 from scalescope.numerics.measure import Measurement, measure
-from scalescope.readback import Reading
+from scalescope.readback import Copied
 from scalescope.recorder import Recorder
 from scalescope.updates import ROW_BYTES, Measured, OptimizerVerdict, ScaleSet, Update
 from scalescope.wire import Event, Layout, Parameter, Record, Sample, decode_from_trainer, encode
@@ -21,7 +21,7 @@ LAYOUT = Layout(
 )
 
 
-class Slow(Reading):
+class Slow(Copied):
     """A number on its way from a device, which arrives when the test says so."""
 
     def __init__(self, number: float) -> None:

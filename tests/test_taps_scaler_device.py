@@ -72,7 +72,7 @@ def test_an_update_that_is_not_sampled_takes_one_transfer_and_no_more(
         stand_in.put_under(watched)
         training.run(2)
         before = stand_in.rings[0].gathered
-        monkeypatch.setattr("scalescope.readback.read_later", lambda _: pytest.fail("read by itself"))
+        monkeypatch.setattr("scalescope.readback._alone", lambda _: pytest.fail("read by itself"))
         training.run(8)
         assert stand_in.rings[0].gathered == before + 8
         assert columns(watched.end())["skipped"] == dict.fromkeys(range(10), 0.0)

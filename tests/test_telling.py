@@ -6,7 +6,7 @@ import pytest
 import torch
 from scalescope.numerics.exponents import Histograms
 from scalescope.numerics.measure import Measurement
-from scalescope.readback import Reading
+from scalescope.readback import Copied
 from scalescope.recorder import Recorder
 from scalescope.updates import Measured
 from scalescope.wire import Steps
@@ -34,7 +34,7 @@ def test_an_update_that_cannot_be_told_costs_itself_alone(caplog: pytest.LogCapt
     assert len(caplog.records) == 1
 
 
-class Gone(Reading):
+class Gone(Copied):
     """A number on a device that has failed."""
 
     def __init__(self) -> None:

@@ -1,21 +1,23 @@
 """Numbers that belong together, brought from a device to the host by one kernel, one copy and one event.
 
 Each by itself would take a block of pinned memory, a copy and an event. Here they are put side by side on the device,
-in a line of a ring that was made once, and copied together to the same line on the host. A line is used again when all
+in a line of a ring that was made once, and copied together to the same line on the host; a single one is copied there
+straight away. A line is used again when all
 others were: by then its numbers have arrived, and are kept as plain numbers by whoever still wants them. So nothing
 grows, whether somebody reads or not.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 import torch
 
 from scalescope.numerics.transfer import Arrival, is_capturing
 
-# More than a device is behind: CUDA holds a thousand launches at most, and an update is dozens.
-LINES = 128
+# More than are on their way at once: CUDA holds a thousand launches, of which ours are a few in a hundred.
+LINES = 512
 # What one line holds, in numbers of four bytes.
 WIDTH = 8
 _KINDS = (torch.float32, torch.int32)
@@ -49,7 +51,7 @@ class Row:
 
 
 class Ring:
-    """The lines of one device. Written to in one thread, the training's."""
+    """The lines of one device. Any thread may gather: a device's backward has one of its own."""
 
     def __init__(self, device: torch.device, *, lines: int = LINES) -> None:
         self._device = torch.zeros(lines, WIDTH, device=device)
@@ -59,6 +61,7 @@ class Ring:
         self._lines: list[Line] = []
         self._rows: list[Row] = []
         self._next = 0
+        self._lock = threading.Lock()
 
     def gather(self, numbers: Sequence[torch.Tensor]) -> Row | None:
         """``numbers``, each one that :func:`fits`, as they stand at this point of the device's stream.
@@ -66,13 +69,14 @@ class Ring:
         Returns:
             None where the device is so far behind that no line is free, or records a graph; nothing is done then.
         """
-        size, line = len(numbers), self._free()
-        if line is None or size > WIDTH or is_capturing(self._device):
-            return None
         whole = [place for place, number in enumerate(numbers) if number.dtype is torch.int32]
-        line.send([number.view(torch.float32) for number in numbers])
-        row = self._rows[self._next] = Row(line, size, whole)
-        self._next = (self._next + 1) % len(self._device)
+        with self._lock:
+            line = None if len(numbers) > WIDTH or is_capturing(self._device) else self._free()
+            if line is None:
+                return None
+            line.send([number.view(torch.float32) for number in numbers])
+            row = self._rows[self._next] = Row(line, len(numbers), whole)
+            self._next = (self._next + 1) % len(self._device)
         return row
 
     def _free(self) -> Line | None:
@@ -93,17 +97,20 @@ class Line:
 
     def __init__(self, device: torch.Tensor, host: torch.Tensor) -> None:
         self.event: Arrival | None = torch.cuda.Event() if device.is_cuda else None
-        self._device, self._host = device, host
+        self._device, self._host, self._first = device, host, host[0]
         self._real, self._whole = host.numpy(), host.view(torch.int32).numpy()
         # The beginning of the device's, as long as what was sent last.
         self._target = device[:0]
 
     def send(self, numbers: list[torch.Tensor]) -> None:
         """``numbers``: fp32."""
-        if len(self._target) != len(numbers):
-            self._target = self._device[: len(numbers)]
-        torch.stack(numbers, out=self._target)
-        self._host.copy_(self._device, non_blocking=True)
+        if len(numbers) == 1:
+            self._first.copy_(numbers[0], non_blocking=True)
+        else:
+            if len(self._target) != len(numbers):
+                self._target = self._device[: len(numbers)]
+            torch.stack(numbers, out=self._target)
+            self._host.copy_(self._device, non_blocking=True)
         if isinstance(self.event, torch.cuda.Event):
             # The stream of the line's device, which need not be the current device.
             self.event.record(torch.cuda.current_stream(self._device.device))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import perf_counter_ns, time
 from typing import Protocol
 
 import torch
 
-from scalescope.readback import Value, read_later
+from scalescope.readback import Derived, Value, read_later
 from scalescope.taps.backward.ends import Ends
 from scalescope.taps.backward.freshness import Stamp
 from scalescope.taps.backward.gradients import has_gradient
@@ -159,8 +160,8 @@ class Loop:
             return
         self.sampling.clipping(gradients)
         norm = self.windows.clipped(numbers, call)
-        if call.norm is not None and norm is not None and call.limit is not None:
-            _limit(self._open.values, call.limit, call.norm, norm)
+        if norm is not None and call.limit is not None:
+            _limit(self._open.values, call.limit, norm)
 
     def scheduled(self, scheduler: object) -> None:
         """A scheduler of whomever has stepped: it belongs to the update whose backward ran last."""
@@ -195,7 +196,7 @@ class Loop:
             return True
         norm = float(call.norm.item()) if call.norm.is_cpu else math.nan
         if math.isfinite(norm) and call.limit is not None:
-            _limit(self._open.values, call.limit, call.norm, norm)
+            _limit(self._open.values, call.limit, norm)
         return math.isfinite(norm)
 
     def ends(self) -> Mapping[int, Ends] | None:
@@ -353,12 +354,12 @@ def _add(tokens: list[Value], more: Value) -> None:
         tokens.append(more)
 
 
-def _limit(values: dict[str, Value], limit: float, norm: torch.Tensor, known: Value) -> None:
+def _limit(values: dict[str, Value], limit: float, norm: Value) -> None:
     """Enter what a clipping multiplies the gradients by; of several, the smallest where that is known at once."""
-    if not isinstance(known, float):
-        values["clip_coefficient"] = read_later((limit / (norm.detach() + 1e-6)).clamp(max=1.0))
+    if not isinstance(norm, float):
+        values["clip_coefficient"] = Derived(norm, partial(clip.coefficient, limit))
         return
-    taken, before = clip.coefficient(limit, known), values.get("clip_coefficient", 1.0)
+    taken, before = clip.coefficient(limit, norm), values.get("clip_coefficient", 1.0)
     values["clip_coefficient"] = taken if not isinstance(before, float) or not taken > before else before
 
 

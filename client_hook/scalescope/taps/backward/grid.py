@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from scalescope.readback import Reading, copied
+from scalescope.readback import Copied, copied
 
 # Bounds the temporary copies: the largest gradient may be the largest tensor that fits.
 _CHUNK = 1 << 22
@@ -27,7 +27,7 @@ _ENOUGH = 8
 class GridCheck:
     """A check under way. Its reading holds the counts of :func:`_off_grid` and of :func:`_different`."""
 
-    reading: Reading
+    reading: Copied
 
     def ready(self) -> bool:
         return self.reading.ready()

@@ -16,8 +16,7 @@ import torch
 from scalescope.numerics.guarded import GuardedCount, counts_pool
 from scalescope.numerics.measure import kernels_of
 from scalescope.numerics.pool import Pool
-from scalescope.numerics.ring import Ring
-from scalescope.readback import Gathering, Value, at_hand
+from scalescope.readback import CUDA, Gathering, Value, at_hand
 from scalescope.taps.loop import Loop
 from scalescope.taps.optimizer import has_hooks
 from scalescope.taps.parameters import Parameters
@@ -34,13 +33,13 @@ class Reach(NamedTuple):
 
     Attributes:
         is_away: whether reading a tensor would make the host wait.
-        ring_of: what brings numbers of one device to the host together; None for one that has no such thing.
-        count_of: what counts on one device; None likewise.
+        gathering: what brings numbers to the host together.
+        count_of: what counts on one device; None for one where nothing can.
         clock_ns: says how long that takes.
     """
 
     is_away: Callable[[torch.Tensor], bool]
-    ring_of: Callable[[torch.device], Ring | None]
+    gathering: Gathering
     count_of: CountOf
     clock_ns: Callable[[], int] = perf_counter_ns
 
@@ -67,7 +66,7 @@ class DeviceSide:
         self._loop = loop
         reach = reach or _cuda()
         self.is_away = reach.is_away
-        self._gathering = Gathering(reach.ring_of)
+        self._gathering = reach.gathering
         self._culprits = Culprits(loop.optimizers, parameters, reach.count_of, reach.clock_ns)
         self.awaited: dict[int, Awaited] = {}
         # What the host has learnt of a verdict by a step that it has waited for.
@@ -112,11 +111,7 @@ class DeviceSide:
 
 
 def _cuda() -> Reach:
-    """CUDA alone says when a copy has arrived."""
     pools: dict[torch.device, Pool] = {}
-
-    def ring_of(device: torch.device) -> Ring | None:
-        return Ring(device) if device.type == "cuda" else None
 
     def count_of(device: torch.device) -> GuardedCount | None:
         if device.type != "cuda":
@@ -125,7 +120,7 @@ def _cuda() -> Reach:
             pools[device] = counts_pool(device)
         return GuardedCount(device, kernels_of(device), pool=pools[device])
 
-    return Reach(_is_away, ring_of, count_of)
+    return Reach(_is_away, CUDA, count_of)
 
 
 def _is_away(tensor: torch.Tensor) -> bool:
