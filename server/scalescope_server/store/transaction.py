@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
-from scalescope_server.store import rollup, sample_rollup, tables, tally_rollup
+from scalescope_server.store import rollup, tables
 from scalescope_server.store.bulk import Columns, insert_rows
 from scalescope_server.store.errors import BadRecord
 from scalescope_server.store.folding import promote
@@ -19,8 +19,8 @@ from scalescope_server.store.holding import hold_runs
 from scalescope_server.store.levels import levels_for
 from scalescope_server.store.refolding import refold
 from scalescope_server.store.rollup import Points, in_order
-from scalescope_server.store.sample_rollup import NewSample
-from scalescope_server.store.tally_rollup import NewTally
+from scalescope_server.store.sample_rollup import SAMPLES, NewSample
+from scalescope_server.store.tally_rollup import TALLIES, NewTally
 from scalescope_server.store.values import flags
 
 # More names than a page could list; a loop that logs under a new name at each step ends here.
@@ -90,14 +90,14 @@ class Transaction:
     def fold(self, run: int) -> None:
         """Add what is new in one run to its roll-ups."""
         news = self._news.pop(run, News())
-        levels = self._levels(run)
+        levels, every = self._levels(run)
         rollup.add_points(self.connection, news.points, levels)
-        sample_rollup.add_samples(self.connection, news.samples, levels)
-        tally_rollup.add_tallies(self.connection, news.tallies, levels)
+        SAMPLES.add(self.connection, news.samples, levels, every)
+        TALLIES.add(self.connection, news.tallies, levels, every)
         refold(self.connection, news.revised, levels)
 
-    def _levels(self, run: int) -> int:
-        """How many levels the run needs by now; those it did not have yet are begun."""
+    def _levels(self, run: int) -> tuple[int, int]:
+        """How many levels the run needs by now, those it did not have yet are begun; and how seldom it is sampled."""
         stored = self.connection.execute(_LENGTH, {"of_run": run}).one()
         needed = levels_for(stored.length)
         for level in range(stored.levels, needed):
@@ -106,7 +106,7 @@ class Transaction:
             promote(self.connection, tables.tally_rollup, run, level)
         if needed > stored.levels:
             self.connection.execute(update(tables.run).where(tables.run.c.key == run).values(levels=needed))
-        return needed
+        return needed, stored.every
 
     def _enter_series(self, run: int, name: str, sequence: int) -> int:
         count = select(func.count()).select_from(tables.series).where(tables.series.c.run == run)
@@ -132,4 +132,6 @@ def _scalar_columns(segment: int, points: Sequence[Points]) -> Columns:
 _SERIES = select(tables.series.c.name, tables.series.c.key).where(
     tables.series.c.run == bindparam("of_run"), tables.series.c.name.in_(bindparam("names", expanding=True))
 )
-_LENGTH = select(tables.run.c.levels, tables.run.c.length).where(tables.run.c.key == bindparam("of_run"))
+_LENGTH = select(tables.run.c.levels, tables.run.c.length, tables.run.c.every).where(
+    tables.run.c.key == bindparam("of_run")
+)
