@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from scalescope.numerics.elsewhere import CompileError, printed_by
 from scalescope.numerics.fields import FIELDS
@@ -25,6 +26,7 @@ KINDS = (torch.float32, torch.bfloat16, torch.float16)
 _TYPES: dict[str, Any] = {"i": ctypes.c_int64, "f": ctypes.c_float, "p": ctypes.c_void_p}
 # As measure_numba has them.
 _BLOCK, _TABLES = 4096, 4
+_TALLY_BLOCK = 1024
 
 
 class Kernel:
@@ -59,7 +61,7 @@ class Kernels:
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._measure = Kernel(texts["measure"], "ippppfppppppp")
-        self._tally = Kernel(texts["tally"], "ipppppp")
+        self._tally = Kernel(texts["tally"], "ipipppppipppp")
 
     def measure(self, values: Sequence[torch.Tensor], factor: float) -> Raw:
         """Every statistic of ``values`` times ``factor``: flat contiguous CPU tensors of KINDS, one row each."""
@@ -88,21 +90,30 @@ class Kernels:
         self,
         lengths: Sequence[int],
         before: torch.Tensor,
-        change: torch.Tensor,
-        has_gradient: torch.Tensor,
-        intended: torch.Tensor,
-    ) -> torch.Tensor:
-        """float64 [7, rows]: as :func:`scalescope.numerics.changes.tallied` has it, with squares for the norms.
-
-        Args:
-            lengths: [rows], of the rows that lie end to end in the rest.
-            before, change, has_gradient, intended: [elements], contiguous CPU tensors, bool and else float64.
-        """
+        after: torch.Tensor,
+        gradient: torch.Tensor,
+        intended: torch.Tensor | None,
+    ) -> NDArray[np.float64]:
+        """float64 [7, rows]: as :func:`scalescope.numerics.changes.tallied` has it, of tensors on the CPU."""
+        wide = before.dtype == torch.float64
+        # Their values are the same in fp32, and of a gradient in float64 it matters only that it is not zero.
+        weights = [values if wide else values.float() for values in (before, after)]
+        slope = (gradient != 0).float() if gradient.dtype == torch.float64 else gradient.float()
         out = np.zeros((7, len(lengths)), np.float64)
         ends = np.array(lengths, np.int64)
-        tensors = (before, change, has_gradient, intended)
-        self._tally(len(lengths), ends.ctypes.data, *(tensor.data_ptr() for tensor in tensors), out.ctypes.data)
-        return torch.from_numpy(out)
+        values, scratch = np.empty(2 * _TALLY_BLOCK), np.empty(4 * _TALLY_BLOCK, np.int32)
+        self._tally(
+            len(lengths),
+            ends.ctypes.data,
+            wide,
+            *(found.data_ptr() for found in weights for _ in range(2)),
+            slope.data_ptr(),
+            intended is not None,
+            None if intended is None else intended.data_ptr(),
+            *(place.ctypes.data for place in (values, scratch, out)),
+        )
+        np.sqrt(out[:2], out=out[:2])
+        return out
 
 
 def compile_elsewhere() -> Kernels:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from scalescope.numerics.changes import OF_GRADIENT, OF_INTENDED, tallied
 from scalescope.numerics.transfer import Transfer, to_host
+from scalescope.taps.weights.looked import end_to_end
 from scalescope.taps.weights.rows import Batch, Row
 
 _SQUARES = ("update_squares", "weight_squares")
@@ -67,44 +68,37 @@ class Copied:
         device = self._weights.device
         self._scale = None if scale is None else scale.detach().to(device, torch.float64, non_blocking=True)
         # Some optimizers change them.
-        self._gradients = [_copied(row.gradient()) for row in self._rows] if at is GradientAt.BEFORE else None
+        self._gradients = _gradients(self._rows) if at is GradientAt.BEFORE else None
 
     def count(self) -> Counted:
         """Compare with the weights as they are now."""
-        gradients, lengths = self._gradients_by_row(), _lengths(self._rows)
-        before = self._weights.double()
-        change = _joined(self._rows).double().sub_(before)
-        gradient = _filled(gradients, self._rows)
-        table = tallied(before, change, gradient, self._intended(before, change, gradient), lengths)
-        known = [found is not None for found in gradients]
+        gradients = self._gradients or _gradients(self._rows, there=self._at is GradientAt.AFTER)
+        lengths, after = _lengths(self._rows), _joined(self._rows)
+        intended = self._intended(after, gradients.values) if self._aims else None
+        table = tallied(self._weights, after, gradients.values, intended, lengths)
         return Counted(
             indexes=[row.index for row in self._rows],
             numel=[row.look.numel for row in self._rows],
             looked=lengths,
-            gradient_known=known,
+            gradient_known=gradients.known,
             intended_known=[
                 not row.is_narrow or (found and aimed)
-                for row, found, aimed in zip(self._rows, known, self._aimed(lengths), strict=True)
+                for row, found, aimed in zip(self._rows, gradients.known, self._aimed(lengths), strict=True)
             ],
             counts=to_host(table),
         )
 
     def _aimed(self, lengths: Sequence[int]) -> list[bool]:
         """Whether there is an aim for each row."""
+        if not self._aims:
+            return [False] * len(lengths)
         starts = itertools.accumulate(lengths[:-1], initial=0)
         return [any(aim.start <= start < aim.end for aim in self._aims) for start in starts]
 
-    def _gradients_by_row(self) -> list[torch.Tensor | None]:
-        if self._gradients is not None:
-            return self._gradients
-        late = self._at is GradientAt.AFTER
-        return [row.gradient() if late else None for row in self._rows]
-
-    def _intended(self, before: torch.Tensor, change: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    def _intended(self, after: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         """Float64 [looked]: the change itself where the weights can hold it, what the rule says where they cannot."""
-        if not self._aims:
-            return change
-        intended = change.clone()
+        before = self._weights.double()
+        intended = after.double() - before
         for start, end, intention in self._aims:
             wide = gradient[start:end].double()
             unscaled = wide if self._scale is None else wide / self._scale
@@ -112,22 +106,26 @@ class Copied:
         return intended
 
 
+class _Gradients(NamedTuple):
+    """Those of all rows under one another, [looked], and of which rows they are known: zeros stand for the others."""
+
+    values: torch.Tensor
+    known: list[bool]
+
+
 def _joined(rows: Sequence[Row]) -> torch.Tensor:
-    return torch.cat([row.look.at(row.parameter) for row in rows])
+    return end_to_end([row.weights() for row in rows])
 
 
 def _lengths(rows: Sequence[Row]) -> list[int]:
     return [row.look.looked for row in rows]
 
 
-def _copied(found: torch.Tensor | None) -> torch.Tensor | None:
-    return None if found is None else found.clone()
-
-
-def _filled(gradients: Sequence[torch.Tensor | None], rows: Sequence[Row]) -> torch.Tensor:
-    """All under one another; zeros for what is not known."""
+def _gradients(rows: Sequence[Row], *, there: bool = True) -> _Gradients:
+    """A copy; ``there``: as they can be read now."""
+    found = [row.gradient() if there else None for row in rows]
     parts = [
         torch.zeros(row.look.looked, dtype=torch.float32, device=row.device) if gradient is None else gradient
-        for row, gradient in zip(rows, gradients, strict=True)
+        for row, gradient in zip(rows, found, strict=True)
     ]
-    return torch.cat(parts)
+    return _Gradients(end_to_end(parts), [gradient is not None for gradient in found])

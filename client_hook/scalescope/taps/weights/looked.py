@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch._utils import _flatten_dense_tensors
 
 from scalescope.taps.backward.gradients import local
 
@@ -21,6 +22,7 @@ MOST = 1 << 18
 _SMALL = 4096
 # A cache line of fp32: what is read of memory is used.
 _RUN = 16
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,17 @@ class Look:
             return flat
         whole = self.numel // self.period * self.period
         return flat[:whole].view(-1, self.period)[:, :_RUN].reshape(-1)
+
+    def within(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What :meth:`at` answers, but in the shape of ``tensor`` where all of it is looked at as it lies."""
+        whole = not self.period and self.order is None and type(tensor) in _PLAIN
+        return tensor if whole else self.at(tensor)
+
+
+def end_to_end(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """A copy of all ``parts``, at least one, flat and under one another."""
+    # In one call, without a view of each; a single one it would not copy.
+    return _flatten_dense_tensors(parts) if len(parts) > 1 else parts[0].detach().reshape(-1).clone()
 
 
 def looks(shards: Sequence[torch.Tensor], *, most: int = MOST) -> list[Look]:

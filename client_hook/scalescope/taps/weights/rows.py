@@ -35,12 +35,16 @@ class Row:
     def is_narrow(self) -> bool:
         return self.parameter.dtype in NARROW
 
+    def weights(self) -> torch.Tensor:
+        """As they are now, those that are looked at, in any shape."""
+        return self.look.within(self.parameter)
+
     def gradient(self) -> torch.Tensor | None:
-        """[looked]; None where there is none, or a sparse one, which has no places."""
+        """The same of the gradient; None where there is none, or a sparse one, which has no places."""
         gradient = self.parameter.grad
         if gradient is None or local(gradient).layout is not torch.strided:
             return None
-        return self.look.at(gradient)
+        return self.look.within(gradient)
 
 
 class Aim(NamedTuple):
