@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One that runs."""
+
+    url: str
+    pid: int
+
+    def resident_mib(self) -> float:
+        """What it holds in memory now, on Linux."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 @contextmanager
 def serving(folder: str) -> Iterator[str]:
     """Its address; the database is in ``folder``."""
+    with served(f"{folder}/b.db") as server:
+        yield server.url
+
+
+@contextmanager
+def served(database: str) -> Iterator[Server]:
+    """A server over ``database``, a path or an address."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-    command = [sys.executable, "-m", "scalescope.cli", "serve", "--port", str(port), "--database", f"{folder}/b.db"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
+    command = [sys.executable, "-m", "scalescope.cli", "serve", "--port", str(port), "--database", database]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
         try:
-            if not server.stdout.readline():  # It prints its address once it listens.
+            if not process.stdout.readline():  # It prints its address once it listens.
                 raise SystemExit("the server did not start; see above")
-            yield f"http://127.0.0.1:{port}"
+            yield Server(f"http://127.0.0.1:{port}", process.pid)
         finally:
-            server.terminate()
+            process.terminate()
