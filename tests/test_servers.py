@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 from scalescope.wire import Heartbeat, Refused, Welcome
@@ -13,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.postgres import Cluster
 from tests.serving import Served, Trainer, bye, hello, layout, ok, serving, skip, steps
-from tests.small_link import until
+from tests.small_link import feed, linked, until
 
 TOKEN = "the-token-of-all"
 
@@ -145,3 +146,19 @@ def test_a_login_at_one_server_is_good_at_all_and_each_is_ready_by_itself(url: s
 
 def metrics_with(server: Served, cookie: str) -> str:
     return server.get("/metrics", cookie=cookie).body.decode()
+
+
+def test_two_processes_that_take_themselves_for_one_rank_do_not_fight_for_ever(
+    servers: tuple[Served, Served], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = servers
+    with linked(first.url, tmp_path / "a") as (earlier, some), linked(second.url, tmp_path / "b") as (later, others):
+
+        def given_way() -> bool:
+            # Who sends learns at once that its place is taken.
+            feed(earlier, some)
+            feed(later, others)
+            return any("refuses this run: a later connection of the same run" in line for line in caplog.messages)
+
+        until(given_way)
+        until(lambda: sorted(link.stats().connected for link in (earlier, later)) == [False, True])
