@@ -42,9 +42,9 @@ def fill(store: Store, run: str = "run") -> None:
     store.writer.append(batch(hello(run, segment="second"), says.steps(0, 2, loss=[9.0, 8.0]), says.bye())).result()
 
 
-def rows(reader: Reader, name: TableName, **chosen: Any) -> list[Row]:
+def rows(reader: Reader, name: TableName, run: str = "run", **chosen: Any) -> list[Row]:
     """A table of an extract as one dictionary for each row, without what is not there."""
-    extract = reader.extract(RunId("run"), Chosen(**chosen))
+    extract = reader.extract(RunId(run), Chosen(**chosen))
     names = [field.name for field in extract.fields(name)]
     return [
         {key: value for key, value in zip(names, row, strict=True) if value is not None}

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
+import msgspec
+
 from scalescope_server.findings.catalogue import Case, findings, fold, recall, remember
 from scalescope_server.findings.history import ScalerRules
 from scalescope_server.store.engine import Store
@@ -211,12 +213,16 @@ def judge_once(store: Store, run: RunId, fence: int | None = None) -> Outcome:
         StoreError: if the database could not answer or commit; nothing has changed then.
     """
     _, state = store.reader.judgement(run)
-    case = recall(state) or Case()
+    case = judged = recall(state) or Case()
     steps, stored = store.reader.steps_after(run, case.position, PASS_ROWS)
     if len(steps) < PASS_ROWS and stored != case.updates + len(steps):
-        case = Case()
-        steps, stored = store.reader.steps_after(run, case.position, PASS_ROWS)
-    if not steps:
+        if store.reader.is_whole(run):
+            case = Case()
+            steps, stored = store.reader.steps_after(run, case.position, PASS_ROWS)
+        else:
+            # What is pruned cannot be judged anew: what was found of it stays, and what came late is counted.
+            case = msgspec.structs.replace(case, updates=stored - len(steps))
+    if not steps and case == judged:
         return Outcome.NOTHING
     rules = _rules(store, run)
     case = fold(case, steps, rules)

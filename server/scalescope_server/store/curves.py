@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Select, bindparam, select
 from scalescope_server.store import tables
 from scalescope_server.store.derived import MERGED_SERIES
 from scalescope_server.store.levels import bucket_size, finest
+from scalescope_server.store.pruned import is_pruned
 from scalescope_server.store.records import Series
 from scalescope_server.store.tables import ALL_RANKS, STEP_COLUMNS
 from scalescope_server.store.values import FLAG_BITS, FLAG_MASK, restored
@@ -28,9 +29,11 @@ def read_series(
 ) -> tuple[int, dict[str, Series]]:
     """(steps in a bucket, name -> series) over the buckets that meet the steps [start, stop).
 
-    ``points`` is clamped to 1 to ``MAX_POINTS``. A name the run does not have reads as an empty series.
+    ``points`` is clamped to 1 to ``MAX_POINTS``. A name the run does not have reads as an empty series. Where exact
+    values of the steps were pruned, a bucket has at least the steps of the lowest level.
     """
-    level = finest(start, stop, min(max(points, 1), MAX_POINTS))
+    lowest = int(is_pruned(connection, run, start, stop))
+    level = finest(start, stop, min(max(points, 1), MAX_POINTS), lowest=lowest)
     found: dict[str, Series] = {}
     for rank in sorted(set(map(ranks, names))):
         some = [name for name in names if ranks(name) == rank]

@@ -12,6 +12,7 @@ from sqlalchemy import bindparam, select
 
 from scalescope_server.store import tables
 from scalescope_server.store.origin import Origin
+from scalescope_server.store.pruned import pruned_steps
 from scalescope_server.store.rollup import Points
 from scalescope_server.store.transaction import Transaction
 
@@ -28,7 +29,7 @@ def enter_derived(
     told = [(step, values) for step, values in told if values]
     if not told:
         return
-    known = _known_steps(transaction, origin, [step for step, _ in told], of_all, sequence)
+    known = _known_steps(transaction, origin, sorted(step for step, _ in told), of_all, sequence)
     columns: dict[str, dict[int, float]] = {}
     for step, values in told:
         if step not in known:
@@ -46,13 +47,14 @@ def _points(series: int, rank: int, values: dict[int, float]) -> Points:
 
 
 def _known_steps(transaction: Transaction, origin: Origin, steps: Sequence[int], name: str, sequence: int) -> set[int]:
-    """Those of the steps for which values are stored."""
-    if min(steps) > origin.highest_sample:
+    """Those of the rising steps for which values are stored, or were before they were pruned."""
+    if steps[0] > origin.highest_sample:
         return set()
     series = transaction.series(origin.run, [name], sequence=sequence)[name]
     of_caller = {"of_series": series, "of_rank": origin.rank, "of_segment": origin.segment}
-    span = {"start": min(steps), "end": max(steps)}
-    return set(transaction.connection.execute(_STEPS, {**of_caller, **span}).scalars())
+    span = {"start": steps[0], "end": steps[-1]}
+    pruned = np.array(steps)[pruned_steps(transaction.connection, origin, np.array(steps))]
+    return {*transaction.connection.execute(_STEPS, {**of_caller, **span}).scalars(), *pruned.tolist()}
 
 
 _STEPS = select(tables.scalar.c.step).where(

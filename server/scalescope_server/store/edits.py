@@ -1,4 +1,4 @@
-"""Writes that are not batches: connections, signs of life, what the user says of a run, judgements, deletion."""
+"""Writes that are not batches: connections, signs of life, what the user says of a run, judgements."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 from scalescope.wire import Heartbeat, Hello
-from sqlalchemy import Connection, bindparam, delete, insert, literal, select, update
+from sqlalchemy import Connection, bindparam, delete, select, update
 
 from scalescope_server.store import tables
 from scalescope_server.store.delivery import Admission
@@ -66,15 +66,6 @@ def patch_run(connection: Connection, run: str, changes: dict[str, Any]) -> None
     key = run_key(connection, run)
     if changes:
         connection.execute(update(tables.run).where(tables.run.c.key == key).values(changes))
-
-
-def delete_run(transaction: Transaction, run: str) -> None:
-    """Remove a run and all of it; what its trainers still send is refused from now on."""
-    key = run_key(transaction.connection, run)
-    told = select(literal(run), tables.segment.c.id).where(tables.segment.c.run == key)
-    transaction.connection.execute(insert(tables.deleted).from_select(["run", "segment"], told))
-    transaction.connection.execute(delete(tables.run).where(tables.run.c.key == key))
-    transaction.forget(key)
 
 
 def commit_judgement(connection: Connection, judged: Judged) -> bool:

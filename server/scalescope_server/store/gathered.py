@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Row, bindparam, func, select
 from scalescope_server.store import tables
 from scalescope_server.store.derived import MISSING, GradientSums, SumsKind, UpdateSums
 from scalescope_server.store.origin import Origin
+from scalescope_server.store.pruned import pruned_steps
 from scalescope_server.store.tables import ALL_RANKS
 from scalescope_server.store.transaction import Transaction
 from scalescope_server.store.upsert import replace_rows
@@ -49,6 +50,7 @@ def gather(
 
     ``alone``: no other rank tells any. ``sequence``: of one of the records.
     """
+    told = _kept(transaction.connection, origin, told)
     if not told:
         return
     expected = 1 if alone else _expected(transaction.connection, origin)
@@ -63,6 +65,13 @@ def gather(
     _store(transaction.connection, origin, kind, changed)
     values = {step: found for step, each in changed.items() if (found := _values(kind, each))}
     _store_points(transaction, origin, values, sequence)
+
+
+def _kept(connection: Connection, origin: Origin, told: Sequence[tuple[int, Sums]]) -> Sequence[tuple[int, Sums]]:
+    """Without the steps whose sums were pruned: one rank's part would stand in the place of the whole."""
+    steps = np.array(sorted({step for step, _ in told}), np.int64)
+    gone = set(steps[pruned_steps(connection, origin, steps, of_all=True)].tolist())
+    return [(step, sums) for step, sums in told if step not in gone]
 
 
 def _sum(one: Sums, other: Sums) -> Sums:

@@ -103,7 +103,7 @@ def unjudged(connection: Connection) -> list[RunId]:
     query = (
         select(run.id)
         .outerjoin(tables.judgement, row.run == run.key)
-        .where(run.attempted > 0, or_(row.updates.is_(None), row.updates != run.attempted))
+        .where(~run.doomed, run.attempted > 0, or_(row.updates.is_(None), row.updates != run.attempted))
     )
     return [RunId(found) for found in connection.execute(query).scalars()]
 

@@ -29,6 +29,7 @@ class Origin:
     ``first_step`` is what to add to the segment's own count of steps. ``highest_step`` and ``highest_sample``
     are on the run's axis, -1 for none: records above them cannot repeat anything. ``ended``: it said Bye.
     ``world_size``: of its segment; ``merges``: whether what the run's ranks measured is merged as well.
+    ``pruned_below``: the updates before it are only kept exactly around events.
     ``connection``: the number of its last connection, 0 before the first.
     """
 
@@ -42,6 +43,7 @@ class Origin:
     ended: bool
     world_size: int = 1
     merges: bool = False
+    pruned_below: int = 0
     connection: int = 0
 
 
@@ -71,6 +73,7 @@ def origin_of(transaction: Transaction, hello: Hello, now: float) -> Origin:
         ended=row.ending is not None,
         world_size=row.segment_size,
         merges=row.run_size > 1,
+        pruned_below=row.pruned_below,
         connection=row.connection,
     )
 
@@ -220,6 +223,7 @@ _FIND: Select[Any] = (
         tables.run.c.key.label("run"),
         tables.run.c.next_step,
         tables.run.c.world_size.label("run_size"),
+        tables.run.c.pruned_below,
         tables.segment.c.world_size.label("segment_size"),
         tables.segment.c.key.label("segment"),
         tables.segment.c.first_step,

@@ -8,18 +8,19 @@ from sqlalchemy import Engine
 
 from scalescope_server.store import curves, events, history
 from scalescope_server.store.extract.reading import Extract, begin_extract
-from scalescope_server.store.extract.tables import Chosen
+from scalescope_server.store.extract.tables import EVERYTHING, Chosen
 from scalescope_server.store.judging import Position, StepRow
 from scalescope_server.store.leases import Claim, standing
 from scalescope_server.store.marks import Mark, read_marks
 from scalescope_server.store.measured_reader import MeasuredReader
+from scalescope_server.store.pruning_reader import PruningReader
 from scalescope_server.store.records import EventRow, FindingRow, RunDetail, RunId, RunState, RunSummary, Series
 from scalescope_server.store.run_detail import read_run
 from scalescope_server.store.runs import Filter, count_states, list_runs, summaries
 from scalescope_server.store.snapshots import found_run, steps_of
 
 
-class Reader(MeasuredReader):
+class Reader(MeasuredReader, PruningReader):
     """Synchronous and thread-safe; meant for a pool of threads, never for the event loop.
 
     Every method may raise :class:`Unavailable`, and where it names a run :class:`NotFound`. A range of steps is
@@ -60,7 +61,7 @@ class Reader(MeasuredReader):
         with self.reading() as connection:
             return summaries(connection, [found_run(connection, run)], self._silent_before())[0]
 
-    def extract(self, run: RunId, chosen: Chosen = Chosen()) -> Extract:
+    def extract(self, run: RunId, chosen: Chosen = EVERYTHING) -> Extract:
         """Everything that is stored of a run as it stands now, or what is ``chosen`` of it, table by table."""
         return begin_extract(self, run, chosen, self._silent_before(), self._clock())
 

@@ -70,7 +70,7 @@ def count_states(connection: Connection, silent_before: float) -> dict[RunState,
     state = case((row.ending.is_(None), alive), else_=ended).label("state")
     return {
         found.state: found.runs
-        for found in connection.execute(select(state, func.count().label("runs")).group_by(state))
+        for found in connection.execute(select(state, func.count().label("runs")).where(~row.doomed).group_by(state))
     }
 
 
@@ -83,6 +83,7 @@ def state_of(run: Row[Any], silent_before: float) -> RunState:
 
 def _filtered(query: Select[Any], chosen: Filter, silent_before: float) -> Select[Any]:
     row = tables.run.c
+    query = query.where(~row.doomed)
     if chosen.project is not None:
         query = query.where(row.project == chosen.project)
     if chosen.state is not None:
@@ -139,7 +140,7 @@ def _sparklines(connection: Connection, runs: Sequence[Row[Any]]) -> dict[int, l
 
     A bucket has two values, its extremes, since a scale that thrashes leaves most buckets as it came into them.
     """
-    levels = {run.key: finest(0, run.last_step + 1, SPARKLINE_POINTS) for run in runs}
+    levels = {run.key: finest(0, run.last_step + 1, SPARKLINE_POINTS, lowest=int(run.pruned_below > 0)) for run in runs}
     values = {run.key: (run.last_step // bucket_size(levels[run.key]) + 1) * _width(levels[run.key]) for run in runs}
     found: dict[int, list[float | None]] = {key: [None] * count for key, count in values.items()}
     exact = [key for key, level in levels.items() if level == 0]

@@ -18,6 +18,7 @@ from scalescope_server.store import tables
 from scalescope_server.store.bulk import insert_rows, merge_rows
 from scalescope_server.store.decoding import Updates
 from scalescope_server.store.origin import Origin
+from scalescope_server.store.pruned import pruned_steps
 from scalescope_server.store.rollup import Points
 from scalescope_server.store.tables import STEP_COLUMNS
 from scalescope_server.store.transaction import Transaction
@@ -178,6 +179,9 @@ def _merge(transaction: Transaction, origin: Origin, block: _Block) -> None:
     stored = transaction.connection.execute(_STORED, _range(origin, block.steps)).all()
     if stored:
         _fill(block, columns, stored)
+    gone = pruned_steps(transaction.connection, origin, block.steps)
+    if gone.any():
+        columns = _leave_out(block, columns, gone)
     merge_rows(transaction.connection, tables.step, columns)
     block.own = _untold(transaction, origin, block)
     _tell(transaction, origin, [block])
@@ -200,6 +204,19 @@ def _fill(block: _Block, columns: dict[str, NDArray[Any]], stored: Sequence[Row[
         nonfinite[kept] = (nonfinite[kept] & ~mask) | (was_nonfinite[told] & mask)
         if name in block.present:
             block.present[name][kept] = False
+
+
+def _leave_out(block: _Block, columns: dict[str, NDArray[Any]], gone: Mask) -> dict[str, NDArray[Any]]:
+    """The columns without the updates whose values were removed: what they were is not known, but they are told."""
+    block.new[gone] = False
+    for present in block.present.values():
+        present[gone] = False
+    block.own = {
+        name: (steps[kept], values[kept])
+        for name, (steps, values) in block.own.items()
+        for kept in [~gone[steps - block.steps[0]]]
+    }
+    return {name: column[~gone] for name, column in columns.items()}
 
 
 def _untold(

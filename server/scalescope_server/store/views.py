@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, Select, Table, bindparam, func, select
 from scalescope_server.store import tables
 from scalescope_server.store.folding import lowest_level
 from scalescope_server.store.levels import bucket_size, finest
+from scalescope_server.store.pruned import is_pruned
 from scalescope_server.store.tables import ALL_RANKS
 
 MAX_BUCKETS = 300
@@ -68,10 +69,11 @@ def read_view(
 
     ``points`` is clamped to 1 to ``MAX_BUCKETS``; ``cells``: the numbers that are kept of a row. The level is coarser
     where the rows of all scales would be more than ``MAX_ROLLED`` or hold more than ``MAX_CELLS`` (only the coarsest
-    may, in a run of more scales than that).
+    may, in a run of more scales than that), and where some of the records were pruned.
     """
     points, most = min(max(points, 1), MAX_BUCKETS), min(max(MAX_CELLS // max(cells, 1), 1), MAX_ROLLED)
-    if _fits(connection, _exact_keys(shelf.exact, view), min(points, most)):
+    exact = not is_pruned(connection, view.run, view.start, view.stop)
+    if exact and _fits(connection, _exact_keys(shelf.exact, view), min(points, most)):
         return 0, connection.execute(_exact(shelf.exact, view))
     lowest = lowest_level(connection, shelf.rolled, view.run, view.kind, view.rank) or 1
     level, coarsest = finest(view.start, view.stop, points, lowest=lowest), _levels_of_run(connection, view.run)

@@ -25,10 +25,12 @@ from sqlalchemy import Engine
 from scalescope_server.store import edits
 from scalescope_server.store.delivery import Admission, Batch, Receipt
 from scalescope_server.store.entry import enter_batch
+from scalescope_server.store.erasing import doom_run, erase_piece
 from scalescope_server.store.errors import Busy, Unavailable
 from scalescope_server.store.judging import Judged
 from scalescope_server.store.leases import Claim, claim, release
 from scalescope_server.store.outages import is_meeting, outage
+from scalescope_server.store.pruning import Piece, prune_piece
 from scalescope_server.store.records import RunId
 from scalescope_server.store.transaction import Transaction
 
@@ -123,8 +125,16 @@ class Writer:
         return self._submit(lambda transaction: edits.patch_run(transaction.connection, run, changes), run)
 
     def delete_run(self, run: RunId) -> Future[None]:
-        """Remove a run and everything kept of it. :class:`NotFound` if there is none."""
-        return self._submit(lambda transaction: edits.delete_run(transaction, run), run)
+        """Let a run be gone for everyone; its rows are left to :meth:`erase`. :class:`NotFound` if there is none."""
+        return self._submit(lambda transaction: doom_run(transaction, run), run)
+
+    def erase(self) -> Future[bool]:
+        """Erase some of the rows of deleted runs; False where nothing is left of any."""
+        return self._submit(lambda transaction: erase_piece(transaction.connection))
+
+    def prune(self, run: RunId, start: int, before: float) -> Future[Piece]:
+        """Remove what is older than ``before`` of some updates from ``start`` on. :class:`NotFound`."""
+        return self._submit(lambda transaction: prune_piece(transaction, run, start, before), run)
 
     def commit_judgement(self, judged: Judged) -> Future[bool]:
         """Store state, watermark and findings of one pass of the judge together. :class:`NotFound`.

@@ -75,6 +75,9 @@ class Chosen:
     kinds: tuple[EventKind | SampleKind, ...] | None = None
 
 
+EVERYTHING = Chosen()
+
+
 class Table(NamedTuple):
     """``read`` gives the page at a position, None at the beginning."""
 

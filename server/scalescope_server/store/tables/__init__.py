@@ -13,6 +13,7 @@ from __future__ import annotations
 from scalescope_server.store.tables.base import metadata
 from scalescope_server.store.tables.history import event, finding, judgement, lease, setup, window
 from scalescope_server.store.tables.ranks import ALL_RANKS, disagreement, gathered
+from scalescope_server.store.tables.retention import pruned
 from scalescope_server.store.tables.runs import deleted, layout, ledger, module, parameter, run, segment
 from scalescope_server.store.tables.samples import probe, sample, sample_rollup, tally, tally_rollup
 from scalescope_server.store.tables.scalars import STEP_COLUMNS, rollup, scalar, series, step
@@ -33,6 +34,7 @@ __all__ = [
     "module",
     "parameter",
     "probe",
+    "pruned",
     "rollup",
     "run",
     "sample",

@@ -20,6 +20,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
 )
 
 from scalescope_server.store.tables.base import Json, Key, metadata, run_key
@@ -56,6 +57,10 @@ run = Table(
     Column("levels", SmallInteger, nullable=False),
     # The largest of its segments'. Above 1, what its ranks measured is merged as well (see ``merging``).
     Column("world_size", Integer, nullable=False, server_default="1"),
+    # One more than the last step that retention has looked at: below it, updates are only kept exactly around events.
+    Column("pruned_below", BigInteger, nullable=False, server_default="0"),
+    # Deleted, and being erased: its id is one that none can ask for, so only lists have to leave it out.
+    Column("doomed", Boolean, nullable=False, server_default=false()),
     Index("run_newest", "started_at", "key"),
     Index("run_project", "project", "started_at", "key"),
 )
