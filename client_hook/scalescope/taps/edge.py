@@ -71,6 +71,16 @@ class Removable(Protocol):
     def remove(self) -> None: ...
 
 
+class _Costs:
+    """What updates of a kind took, in ns: the last of them, and how many there were."""
+
+    __slots__ = ("last", "updates")
+
+    def __init__(self) -> None:
+        self.last: deque[int] = deque(maxlen=_REMEMBERED)
+        self.updates = 0
+
+
 class Edge:
     """Runs the taps of one scope. ``errors`` counts what went wrong in them; ``silent`` taps do nothing.
 
@@ -87,8 +97,7 @@ class Edge:
         self.spent_ns = 0
         # The same since the beginning, at the last charge.
         self.total_ns = 0
-        self._costs: dict[bool, deque[int]] = {False: deque(maxlen=_REMEMBERED), True: deque(maxlen=_REMEMBERED)}
-        self._counts = {False: 0, True: 0}
+        self._ordinary, self._sampled = _Costs(), _Costs()
 
     def call(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """The result of ``work``, or None where it failed: training goes on whatever telemetry does."""
@@ -140,16 +149,18 @@ class Edge:
         """Enter what was spent since the last charge as the cost of one update, and answer it, in ns."""
         spent, self.spent_ns = self.spent_ns, 0
         self.total_ns += spent
-        self._costs[sampled].append(spent)
-        self._counts[sampled] += 1
+        costs = self._sampled if sampled else self._ordinary
+        costs.last.append(spent)
+        costs.updates += 1
         return spent
 
     def cost(self, *, sampled: bool) -> Cost:
         """The cost of updates at which gradients were measured, or of those at which none were."""
-        spent = list(self._costs[sampled])
+        costs = self._sampled if sampled else self._ordinary
+        spent = list(costs.last)
         if not spent:
             return Cost(None, None, 0)
-        return Cost(spent[-1] / 1e3, statistics.median(spent) / 1e3, self._counts[sampled])
+        return Cost(spent[-1] / 1e3, statistics.median(spent) / 1e3, costs.updates)
 
     def _report(self, error: Exception) -> None:
         self.errors += 1

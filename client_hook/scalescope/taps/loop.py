@@ -210,6 +210,7 @@ class Loop:
     def resume(self, left: Mapping[int, Stamp], calls: int) -> None:
         """Hear in full again: the last update left these gradients, by optimizer, after so many losses in all."""
         self.backward_ran = False
+        self.sampling.pass_by(self._step)
         self._backward.resume(left)
         self.windows.resume(calls, self._step - 1)
 
@@ -278,8 +279,8 @@ class Loop:
         update.at = self._clock()
         update.scale = update.next_scale = scale
         update.verdicts, update.facts = facts.verdicts, facts
-        self.sampling.pass_by()
-        if not self.sampling.quiet:
+        if self._step + 1 >= self.sampling.next_turn:
+            self.sampling.pass_by(self._step + 1)
             self._let_watch(update)
         self._pass(update, spent_ns, growth_tracker)
         self._recording.put_plain(update)

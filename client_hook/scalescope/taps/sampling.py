@@ -56,7 +56,7 @@ class Sampling:
         # Whether nothing is to be measured in the update under way, whatever is asked: known at its beginning.
         self.quiet = False
         # The first update at which some optimizer's turn comes.
-        self._next_turn = 0
+        self.next_turn = 0
         # What was measured of the update under way.
         self.parts: dict[int, Part] = {}
         self._unscaled: set[int] = set()
@@ -133,18 +133,18 @@ class Sampling:
             return
         self._budget.sampled(update.step, now_ns, total_ns, spent_ns)
         self._reckon()
-        self.quiet = not self.trouble.dense and self._step < self._next_turn
+        self.quiet = not self.trouble.dense and self._step < self.next_turn
 
-    def pass_by(self) -> None:
-        """An update closes in which nothing was measured, nor is anything awaited."""
-        self._step += 1
-        self.quiet = self._step < self._next_turn
+    def pass_by(self, step: int) -> None:
+        """Updates closed in which nothing was measured, nor is anything awaited. The next is ``step``."""
+        self._step = step
+        self.quiet = step < self.next_turn
 
     def heed_trouble(self) -> None:
         """Hear what is known by now of things that went wrong, for the update that begins."""
         if self.trouble.dense or self.trouble.awaited:
             self.trouble.heed(self._step)
-        self.quiet = not self.trouble.dense and self._step < self._next_turn
+        self.quiet = not self.trouble.dense and self._step < self.next_turn
 
     def _has_turn(self, number: int) -> bool:
         last = self._turns.get(number)
@@ -161,7 +161,7 @@ class Sampling:
 
     def _reckon(self) -> None:
         if len(self._turns) == len(self._optimizers):
-            self._next_turn = min(self._turns.values()) + self._budget.interval
+            self.next_turn = min(self._turns.values()) + self._budget.interval
 
     def _hand_over(self, update: Update) -> None:
         parts = list(self.parts.values())

@@ -11,13 +11,14 @@ facts. After one that went otherwise they are heard in full for a while.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import torch
 from torch.amp import GradScaler
 
 from scalescope.readback import Value
+from scalescope.taps.backward.ends import Ends
 from scalescope.taps.facts import is_among_ranks
 from scalescope.taps.loop import Loop
 from scalescope.taps.scaler.scale import Reader
@@ -34,6 +35,9 @@ _MOST = 256
 # Each of them is looked at whenever one is unscaled.
 _MOST_OPTIMIZERS = 8
 _FINITE: Sequence[Value] = (0.0,)
+
+# Its name, and what those who hear in full are told of it: see :meth:`Routine._tell`.
+Moment = tuple[Any, ...]
 
 # What a scaler found for one optimizer: a tensor for each device, above 0 for "skip".
 Found = Mapping[torch.device, torch.Tensor]
@@ -76,8 +80,14 @@ class Routine:
         self._rehearsed = 0
         self._resting_until = 0
         self._among_ranks = False
-        # What to tell of each moment, and with what; scaled losses among them, and those of earlier updates.
-        self._moments: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        # Whether a scaler's step says by itself what it found; and of a step that was begun and not heard yet: of whom
+        # it is, the inverse of the scale, what was found, and which moment that was.
+        self.trusting = False
+        self.untold: tuple[torch.optim.Optimizer, torch.Tensor | None, Found, int] | None = None
+        # In the place of what was found where that is finite: what torch has made for it is torch's to let go of.
+        self._finite: Found = {torch.device("cpu"): torch.zeros(1)}
+        # What to tell of each moment; scaled losses among them, and those of earlier updates.
+        self._moments: list[Moment] = []
         self._losses = self._calls = 0
         # By whose gradients, what and the limit.
         self._clips: list[tuple[tuple[int, ...], Literal["norm", "value"], float | None]] = []
@@ -85,6 +95,8 @@ class Routine:
         # What was alike in the last one, and what was told of it.
         self._alike: list[object] = []
         self._facts: UpdateFacts | None = None
+        # Whether it is known what such an update leaves of the gradients.
+        self._settled = False
         # The last update that closed, and where the counters were by then. The link's thread reads it.
         self._closed = (-1, 0)
 
@@ -101,34 +113,50 @@ class Routine:
         if not self._scale.is_current(scaler):
             return self.leave(odd=False)
         self._losses += 1
-        self._moments.append((loop.windows.scaled, (self._scale.value,)))
+        self._moments.append(("scaled", self._scale.value))
         return self.alone
 
     def unscaling(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Gradients are complete and still scaled."""
+        """In a rehearsal: gradients are complete and still scaled."""
         track = self.tracks.get(id(optimizer))
         if track is None or track.found is not None or not self._find() or not (track.passes and self._losses):
             return self.leave()
-        if self.alone:
-            self._loop.backward_ran = True
-            if track.number == 0:
-                self._loop.note_rate()
-        return self.alone
+        return False
 
-    def unscaled(
-        self, optimizer: torch.optim.Optimizer, inverse: torch.Tensor | None, found: Found, *, asked: bool
-    ) -> bool:
-        """They were checked: in a step that the scaler was ``asked`` for, or before one."""
+    def unscaled(self, optimizer: torch.optim.Optimizer, found: Found, *, asked: bool) -> bool:
+        """In a rehearsal: they were checked, in a step that the scaler was ``asked`` for, or before one."""
         if not self.noting:
             return False
-        for tensor in found.values():
-            if len(found) > 1 or not tensor.is_cpu or tensor.item():
-                break
-            track = self.tracks[id(optimizer)]
-            track.found, track.asked, track.explicit = tensor, asked, not asked
-            self._moments.append((self._in_full.found, (optimizer, inverse, found, self._scale.value, asked)))
-            return self.alone
-        return self.leave(odd=False)
+        track = self.tracks[id(optimizer)]
+        track.see_unscaled()
+        return self._check(track, optimizer, found, asked=asked)
+
+    def took(
+        self, optimizer: torch.optim.Optimizer, inverse: torch.Tensor | None, found: Found, *, asked: bool
+    ) -> bool:
+        """Where noting is all that is done: both of the above, after it."""
+        track = self.tracks.get(id(optimizer))
+        regular = track is not None and track.found is None
+        regular = self._find(track) and regular
+        if track is None or not (regular and track.passes and self._losses):
+            return self.leave()
+        loop = self._loop
+        loop.backward_ran = True
+        if track.number == 0:
+            loop.note_rate()
+        if asked and self.trusting and not track.decides and len(found) == 1:
+            # The scaler steps right now where it found all finite, and so tells by its step.
+            self.untold = (optimizer, inverse, found, len(self._moments))
+            return self._take(track, optimizer, self._finite, asked=asked)
+        return self._check(track, optimizer, found, asked=asked)
+
+    def passed_over(self) -> None:
+        """The scaler did not step after all, or the step failed."""
+        if self.untold is not None:
+            optimizer, inverse, found, place = self.untold
+            self._moments[place] = ("found", optimizer, inverse, found, *self._moments[place][4:])
+            self.untold = None
+        self.leave(odd=False)
 
     def stepping(self, optimizer: torch.optim.Optimizer) -> bool:
         """The scaler is asked for a step of what was unscaled before."""
@@ -138,7 +166,7 @@ class Routine:
         if track.asked or not track.is_through():
             return self.leave()
         track.asked = True
-        self._moments.append((self._loop.windows.asked, (track.number,)))
+        self._moments.append(("asked", track.number))
         return self.alone
 
     def clipped(self, gradients: Sequence[torch.Tensor], call: ClipCall) -> bool:
@@ -154,12 +182,13 @@ class Routine:
                 return self.leave()
             self._clips.append((tuple(numbers), call.kind, call.limit))
         self._raises = self._raises or call.raises
-        self._moments.append((self._loop.clipping, (gradients, call)))
+        self._moments.append(("clipping", gradients, call))
         return self.alone
 
     def agreed(self) -> bool:
         """Before ``update``, among ranks: whether all verdicts are still what they were."""
-        if any(track.found is not None and track.found.item() for track in self.tracks.values()):
+        found = [tensor for track in self.tracks.values() if track.found for tensor in track.found.values()]
+        if any(tensor.item() for tensor in found):
             self.leave(odd=False)
         return self.alone
 
@@ -167,9 +196,11 @@ class Routine:
         """After ``update``: the update is over."""
         if not self.noting:
             return False
+        alike: list[object] = [self._scale.value, self._raises, *self._clips]
         for key, track in self.tracks.items():
-            if not (track.asked and self.stepped.get(key) and track.is_through()):
+            if not (track.asked and self.stepped.get(key) and track.first() == track.last() == track.to_come):
                 return self.leave()
+            alike += (track.passes, track.fresh, track.explicit)
         if was_set:
             return self.leave(odd=False)
         if not self.alone:
@@ -179,9 +210,9 @@ class Routine:
         if not self._scale.reread(scaler):
             self.outgrown = scale
             return self.leave(odd=False)
-        self.stepped.clear()
         self._tracker.reread(scaler)
-        self._close(tracker)
+        self.stepped.clear()
+        self._close(alike, tracker)
         return True
 
     def consider(self, update: Update) -> None:
@@ -201,7 +232,7 @@ class Routine:
 
     def began(self) -> bool:
         """Whether a backward pass of the update under way has begun. From any thread."""
-        return sum(track.counted() for track in self.tracks.values()) < self._closed[1]
+        return sum([track.counted() for track in self.tracks.values()]) < self._closed[1]
 
     def overtaken(self) -> int:
         """The last update that nothing is added to any more. From any thread."""
@@ -221,25 +252,57 @@ class Routine:
         if self.alone:
             self.alone = self.sure = False
             self._loop.resume({track.number: track.left for track in self.tracks.values()}, self._calls)
-            for tell, told in moments:
-                self._loop.edge.guard(tell, *told)
+            for moment in moments:
+                self._loop.edge.guard(self._tell, moment)
             self._in_full.caught_up()
         return False
+
+    def _tell(self, moment: Moment) -> None:
+        """Tell those who hear in full of what was noted."""
+        match moment:
+            case ("scaled", scale):
+                self._loop.windows.scaled(scale)
+            case ("find", number, stamp, graph, added):
+                self._loop.find(number, stamp, graph=graph, added=added)
+            case ("found", optimizer, inverse, found, scale, asked):
+                self._in_full.found(optimizer, inverse, found, scale, asked=asked)
+            case ("asked", number):
+                self._loop.windows.asked(number)
+            case ("clipping", gradients, call):
+                self._loop.clipping(gradients, call)
+
+    def _check(self, track: Track, optimizer: torch.optim.Optimizer, found: Found, *, asked: bool) -> bool:
+        """Read the verdict, and note it where all is finite."""
+        for tensor in found.values():
+            if len(found) > 1 or not tensor.is_cpu or tensor.item():
+                break
+            # Among ranks it may become another yet.
+            return self._take(track, optimizer, found if self._among_ranks else self._finite, asked=asked)
+        return self.leave(odd=False)
+
+    def _take(self, track: Track, optimizer: torch.optim.Optimizer, found: Found, *, asked: bool) -> bool:
+        track.found, track.asked, track.explicit = found, asked, not asked
+        self._moments.append(("found", optimizer, None, found, self._scale.value, asked))
+        return self.alone
 
     def _begin(self) -> None:
         ends = self._loop.ends()
         if ends is None or len(ends) > _MOST_OPTIMIZERS:
             return
-        anew = {key: track.anew for key, track in self.tracks.items()} if self._rehearsed else {}
-        tracks = [Track(number, each, anew.get(self._key(number))) for number, each in ends.items()]
+        before = self.tracks if self._rehearsed else {}
+        tracks = [self._track(number, each, before) for number, each in ends.items()]
         self.tracks = {self._key(track.number): track for track in tracks}
         self._among_ranks = is_among_ranks()
         self._calls = self._loop.windows.calls
+        self._settled = False
         self.noting = True
         self._note(self._loop.step - 1)
-        if self._rehearsed >= _REHEARSALS:
+        if self._rehearsed >= _REHEARSALS and all(track.bump is not None for track in tracks):
             self._loop.rest(self.began)
             self.alone, self.sure = True, not self._among_ranks
+
+    def _track(self, number: int, ends: Ends, before: Mapping[int, Track]) -> Track:
+        return Track(number, ends, self._loop.optimizers[number], before.get(self._key(number)))
 
     def _key(self, number: int) -> int:
         return id(self._loop.optimizers[number])
@@ -248,7 +311,7 @@ class Routine:
         """An update begins, after the one ``closed``."""
         count = 0
         for track in self.tracks.values():
-            count += track.begin()
+            count += 2 * track.to_come
         self._moments.clear()
         self._clips.clear()
         self._raises, self._losses = False, 0
@@ -261,27 +324,27 @@ class Routine:
                 track.at = None
         return True
 
-    def _find(self) -> bool:
-        """Note the passes since the last look; whether each optimizer had one at most, that did what one does."""
+    def _find(self, unscaled: Track | None = None) -> bool:
+        """Note the passes since the last look; whether each optimizer had one at most, that did what one does.
+
+        ``unscaled``: whose gradients the scaler has unscaled after them.
+        """
         regular = True
         for track in self.tracks.values():
-            plain, found = track.find()
+            plain, found = track.find((track.bump or 0) if track is unscaled else 0)
             if found is not None:
-                self._moments.append((self._loop.find, (track.number, *found)))
+                self._moments.append(("find", track.number, *found))
                 regular = regular and plain
         return regular
 
-    def _close(self, tracker: Value | None) -> None:
-        alike: list[object] = [self._scale.value, self._raises, tuple(self._clips)]
-        for track in self.tracks.values():
-            alike += (track.passes, track.fresh, track.explicit)
-        facts = self._facts
-        if facts is None or alike != self._alike:
-            self._alike, facts = alike, self._told()
-            self._facts = facts
+    def _close(self, alike: list[object], tracker: Value | None) -> None:
+        if self._facts is None or alike != self._alike:
+            self._alike, self._facts, self._settled = alike, self._told(), False
         self._calls += self._losses
         loop = self._loop
-        closed = loop.close_routine(facts, self._scale.value, tracker)
+        closed = loop.close_routine(self._facts, self._scale.value, tracker)
+        settled = [track.renew(known=self._settled) for track in self.tracks.values()]
+        self._settled = self._settled or all(settled)
         self._note(closed)
         if not loop.sampling.quiet:
             self.leave(odd=False)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, SupportsIndex
 import torch
 from torch.amp import GradScaler
 
+from scalescope.taps.scaler.routine import Found
 from scalescope.taps.scaler.tap import ScalerTap
 
 # What a user's own scaler takes beyond torch's, and what it answers: passed on as it is.
@@ -83,11 +84,11 @@ class TappedUnscaling(Tapped):
     ) -> Given:
         taps = _taps(self)
         for tap in taps:
-            if not (tap.routine.noting and tap.loop.edge.call(tap.routine.unscaling, optimizer)):
+            if not tap.routine.alone:
                 tap.unscaling(optimizer)
         found = super()._unscale_grads_(optimizer, inv_scale, *args, **kwargs)
         for tap in taps:
-            tap.loop.edge.call(tap.unscaled, self, optimizer, inv_scale, found)
+            _hear_unscaled(tap, self, optimizer, inv_scale, found)
         return found
 
 
@@ -117,6 +118,8 @@ def heard_step(
         return step(optimizer, *args, **kwargs)
     finally:
         for tap in taps:
+            if tap.routine.untold is not None:
+                tap.loop.edge.call(tap.routine.passed_over)
             tap.stepping_now, tap.loop.windows.stepping = None, False
             if tap.awaits_step:
                 tap.loop.edge.call(tap.stepped, optimizer)
@@ -132,13 +135,13 @@ def heard_unscaling(
 ) -> Given:
     """What ``unscale_`` of a scaler answers in which nothing is heard; ``taps`` hear what it leaves on the scaler."""
     for tap in taps:
-        if not (tap.routine.noting and tap.loop.edge.call(tap.routine.unscaling, optimizer)):
+        if not tap.routine.alone:
             tap.unscaling(optimizer)
     result = unscale(optimizer, *args, **kwargs)
     states = getattr(scaler, "_per_optimizer_states", {})
     found = states.get(id(optimizer), {}).get("found_inf_per_device", {})
     for tap in taps:
-        tap.loop.edge.call(tap.unscaled, scaler, optimizer, None, found)
+        _hear_unscaled(tap, scaler, optimizer, None, found)
     return result
 
 
@@ -164,6 +167,7 @@ def tap_scaler(scaler: GradScaler, tap: ScalerTap) -> None:
         untap_scaler(scaler, tap)
         raise
     tap.latest = weakref.ref(scaler)
+    tap.routine.trusting = _steps_as_torch_does(own_class(scaler))
 
 
 def untap_scaler(scaler: GradScaler, tap: ScalerTap) -> None:
@@ -190,6 +194,22 @@ def own_class(scaler: GradScaler) -> type[GradScaler]:
     """The class of ``scaler`` as its author knows it."""
     found = type(scaler)
     return next((base for base, tapped in _CLASSES.items() if tapped is found), found)
+
+
+def _hear_unscaled(
+    tap: ScalerTap, scaler: GradScaler, optimizer: torch.optim.Optimizer, inverse: torch.Tensor | None, found: Found
+) -> None:
+    """Gradients were checked, and multiplied by ``inverse`` (1 when a fused optimizer unscales itself)."""
+    edge, routine = tap.loop.edge, tap.routine
+    if not (routine.alone and edge.call(routine.took, optimizer, inverse, found, asked=tap.stepping_now is optimizer)):
+        edge.call(tap.unscaled, scaler, optimizer, inverse, found)
+
+
+def _steps_as_torch_does(kind: type[GradScaler]) -> bool:
+    """Whether an optimizer is stepped where all that was found is finite, and else not."""
+    return all(
+        getattr(kind, name, None) is getattr(GradScaler, name, ...) for name in ("step", "unscale_", "_maybe_opt_step")
+    )
 
 
 def _tapped_class(base: type[GradScaler]) -> type[Tapped]:

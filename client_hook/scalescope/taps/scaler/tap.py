@@ -78,6 +78,8 @@ class ScalerTap:
 
     def unscaling(self, optimizer: torch.optim.Optimizer) -> None:
         """Gradients are complete and still scaled: they are measured if that is due. Called without an edge."""
+        if self.routine.noting:
+            self.loop.edge.call(self.routine.unscaling, optimizer)
         number = self.loop.numbers.get(id(optimizer))
         if number is not None and self.loop.sampling.due(number):
             self.loop.edge.call(self._measure, number)
@@ -92,7 +94,7 @@ class ScalerTap:
     ) -> None:
         """Gradients were checked, and multiplied by ``inverse`` (1 when a fused optimizer unscales itself)."""
         asked = self.stepping_now is optimizer
-        if not self.routine.unscaled(optimizer, inverse, found, asked=asked):
+        if not self.routine.unscaled(optimizer, found, asked=asked):
             self.found(optimizer, inverse, found, self._scale.read(scaler), asked=asked)
 
     def found(
@@ -179,6 +181,9 @@ class ScalerTap:
         scaler may be given what only wraps the optimizer whose hooks are heard.
         """
         self._stepped[id(optimizer)] = self.stepping_now is not None
+        untold = self.routine.untold
+        if untold is not None and untold[0] is optimizer:
+            self.routine.untold = None
         if self.stepping_now is None:
             self.loop.edge.call(self._step_outside, optimizer)
 

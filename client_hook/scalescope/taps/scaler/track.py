@@ -7,13 +7,13 @@ by its identity and version, what they did to it: by the rules of :mod:`~scalesc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from scalescope.readback import Value
 from scalescope.taps.backward.ends import Ends
-from scalescope.taps.backward.freshness import Stamp
+from scalescope.taps.backward.freshness import Stamp, stamp_of
 from scalescope.taps.windows.window import Window
 
 
@@ -27,65 +27,84 @@ class Track:
         left: the first parameter's gradient as the last update left it.
         at: the same, as it is to be found by the next pass; None where there is none.
         anew: the version of a gradient that is of one pass alone; None before one was seen.
-        found: what the scaler found, a tensor of one element; None before it looked.
+        after: what counts that version up from a pass to the end of its update; None where none is left by then.
+        bump: what unscaling counts a gradient's version up by; None before that was seen.
+        found: what the scaler found, a tensor of one element by its device; None before it looked.
         asked, explicit: whether the scaler was asked for the step, and whether it had unscaled before that.
+        decides: whether the optimizer itself, and not the scaler, decides on what was found.
     """
 
     __slots__ = (
-        "_first",
-        "_last",
-        "_to_come",
+        "after",
         "anew",
         "asked",
         "at",
+        "bump",
+        "decides",
         "explicit",
+        "first",
         "found",
         "fresh",
+        "last",
         "left",
         "number",
         "parameter",
         "passes",
+        "to_come",
     )
 
-    def __init__(self, number: int, ends: Ends, anew: int | None) -> None:
+    def __init__(self, number: int, ends: Ends, optimizer: torch.optim.Optimizer, before: Track | None) -> None:
+        """``before``: the track of the same optimizer in the update before, whose versions are the same."""
         self.number = number
-        self.anew = anew
-        self.parameter, self._first, self._last = ends.parameter, ends.first.left, ends.last.left
-        # The counters of both ends, which count down, at the last look.
-        self._to_come = self._first()
-        self.begin()
-
-    def begin(self) -> int:
-        """An update begins. The answer is to be compared with :meth:`counted`."""
-        gradient = self.parameter.grad
-        # The counter that autograd itself goes by when it checks what it saved.
-        self.left = self.at = None if gradient is None else (id(gradient), gradient._version)  # noqa: SLF001
+        self.decides = bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+        self.after: int | None = None
+        self.anew: int | None = None if before is None else before.anew
+        self.bump: int | None = None if before is None else before.bump
+        # The counters of both ends, which count down, and where they were at the last look.
+        self.parameter, self.first, self.last = ends.parameter, ends.first.left, ends.last.left
+        self.to_come = self.first()
+        self.left = self.at = stamp_of(self.parameter.grad)
         self.passes = 0
-        self.fresh = self.asked = self.explicit = False
-        self.found: torch.Tensor | None = None
-        return 2 * self._to_come
+        self.found: Mapping[torch.device, torch.Tensor] | None = None
+        self._begin()
+
+    def renew(self, *, known: bool) -> bool:
+        """An update is over and the next begins. Whether it left of the gradient what the last one left of its own.
+
+        ``known``: that is taken for granted, without a look.
+        """
+        if not known:
+            known = self._settle()
+        elif self.at is not None:
+            self.at = None if self.after is None else (self.at[0], self.at[1] + self.after)
+        self.left = self.at
+        self._begin()
+        return known
 
     def counted(self) -> int:
-        """Less than what :meth:`begin` answered as soon as one end has got a gradient since. From any thread."""
-        return self._first() + self._last()
+        """What both counters have to come: less as soon as one end has got a gradient. From any thread."""
+        return self.first() + self.last()
 
     def is_through(self) -> bool:
         """Whether no backward pass came since the last one that was found."""
-        return self._first() == self._last() == self._to_come
+        return self.first() == self.last() == self.to_come
 
-    def find(self) -> tuple[bool, tuple[Stamp, bool, int] | None]:
+    def find(self, since: int = 0) -> tuple[bool, tuple[Stamp, bool, int] | None]:
         """Whether at most one pass ran since the last time, and did what one does.
 
         And, if any did: the gradient, whether it has a graph of its own, and how many they were.
+
+        ``since``: what the gradient's version was counted up by after them.
         """
-        first, last = self._first(), self._last()
-        if first == last == self._to_come:
+        first, last = self.first(), self.last()
+        if first == last == self.to_come:
             return True, None
-        added, self._to_come = self._to_come - first, first
+        added, self.to_come = self.to_come - first, first
         gradient, before = self.parameter.grad, self.at
         if gradient is None:
             return False, (None, False, added)
-        identity, version = self.at = id(gradient), gradient._version  # noqa: SLF001 - as above
+        # The counter that autograd itself goes by when it checks what it saved.
+        identity, version = self.at = id(gradient), gradient._version - since  # noqa: SLF001
         graph = gradient.requires_grad
         # One that is sharded is no tensor of its own.
         regular = first == last and added == 1 and not graph and type(gradient) is torch.Tensor and self.found is None
@@ -103,6 +122,28 @@ class Track:
             self.fresh, self.passes = fresh, 0
         self.passes += 1
         return regular and follows, (self.at, graph, added)
+
+    def see_unscaled(self) -> None:
+        """The scaler has just unscaled what was found."""
+        stamp, before = stamp_of(self.parameter.grad), self.at
+        same = stamp is not None and before is not None and stamp[0] == before[0]
+        self.bump = stamp[1] - before[1] if same and stamp and before else None
+
+    def _begin(self) -> None:
+        self.passes = 0
+        self.fresh = self.asked = self.explicit = False
+        self.found = None
+
+    def _settle(self) -> bool:
+        at, before = self.at, self.after
+        stamp = self.at = stamp_of(self.parameter.grad)
+        if stamp is None or at is None:
+            self.after = None
+        elif stamp[0] == at[0]:
+            self.after = stamp[1] - at[1]
+        else:
+            return False
+        return self.after == before
 
     def window(self, scale: Value | None, found: Sequence[Value]) -> Window:
         """Its window as those would tell it who hear all of it."""
