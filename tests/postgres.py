@@ -11,11 +11,13 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
+from subprocess import CalledProcessError
 
 import psycopg
 from scalescope_server.store.engine import migrate_store
@@ -36,6 +38,8 @@ SETTINGS = {
     "deadlock_timeout": "'50ms'",
 }
 USER = "postgres"
+SOCKET_LOCK = ".s.PGSQL.5432.lock"
+DEADLINE_S = 20.0
 TEMPLATE = "all_tables"
 
 
@@ -43,7 +47,7 @@ class Cluster:
     """One PostgreSQL of a test's own, in ``folder``. ``durable``: it writes to the disk what it acknowledges."""
 
     def __init__(self, folder: Path, *, durable: bool = False) -> None:
-        self._folder = folder
+        self.folder = folder
         self._server = get_server(folder, start=False)
         self._server.ensure_pgdata_inited()
         self._numbers = itertools.count()
@@ -52,29 +56,39 @@ class Cluster:
             file.writelines(f"{name} = {value}\n" for name, value in settings.items())
 
     def url(self, database: str) -> str:
-        return f"postgresql://{USER}@/{database}?host={self._folder}"
+        return f"postgresql://{USER}@/{database}?host={self.folder}"
 
     @property
     def pid(self) -> int:
         """The process that all others of the cluster are children of."""
-        return int((self._folder / "postmaster.pid").read_text().split()[0])
+        return int((self.folder / "postmaster.pid").read_text().split()[0])
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        self._control("start", "-l", str(self._folder / "log"))
+        self._control("start", "-l", str(self.folder / "log"))
 
     def stop(self, mode: str = "fast") -> None:
         """Stop it: "fast" ends all sessions, "immediate" is as good as a crash."""
         self._control("stop", "-m", mode)
 
+    def processes(self) -> list[int]:
+        """All of the cluster's."""
+        return [self.pid, *map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split())]
+
     def kill(self) -> None:
         """End it as a power cut would, all its processes at once."""
-        main = self.pid
-        for process in [main, *_children(main)]:
+        processes = self.processes()
+        for process in processes:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        # Its memory is only given back by the next start; until then the file says that it runs.
-        (self._folder / "postmaster.pid").unlink()
+        # The next one does not start while any of them holds the memory that they shared.
+        ends = time.monotonic() + DEADLINE_S
+        while any(_lives(process) for process in processes):
+            assert time.monotonic() < ends, "a killed process goes on"
+            time.sleep(0.01)
+        # Where nobody asks for the end of an orphan, its number would still be taken for a server that runs.
+        for lock in ("postmaster.pid", SOCKET_LOCK):
+            (self.folder / lock).unlink()
 
     def run(self, *statements: str, database: str = USER) -> list[tuple[object, ...]]:
         """What the last of the statements gives, each in a transaction of its own."""
@@ -99,9 +113,30 @@ class Cluster:
         return TEMPLATE
 
     @contextmanager
+    def standby(self) -> Iterator[Cluster]:
+        """A second cluster that has what this one acknowledges before it does, and can take over."""
+        folder = self.folder.with_name("standby")
+        folder.mkdir(0o700)
+        shutil.chown(folder, self.folder.owner(), self.folder.group())
+        self._execute("pg_basebackup", "-h", str(self.folder), "-U", USER, "-D", str(folder), "-R", "-c", "fast")
+        (folder / SOCKET_LOCK).unlink()
+        second = Cluster(folder)
+        second.start()
+        self.run("ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
+        try:
+            yield second
+        finally:
+            with suppress(CalledProcessError):
+                second.stop("immediate")
+
+    def promote(self) -> None:
+        """Let a standby take over."""
+        self._control("promote")
+
+    @contextmanager
     def asking_for_passwords(self) -> Iterator[None]:
         """Whoever connects is asked for a password meanwhile."""
-        file = self._folder / "pg_hba.conf"
+        file = self.folder / "pg_hba.conf"
         before = file.read_text()
         file.write_text("local all all scram-sha-256\n")
         try:
@@ -112,8 +147,10 @@ class Cluster:
             self._control("reload")
 
     def _control(self, action: str, *options: str) -> None:
-        given = ("-w", "-D", str(self._folder), *options, action)
-        pgexec("pg_ctl", given, bin_path=self._server.bin_path, user=self._server.system_user)
+        self._execute("pg_ctl", "-w", "-D", str(self.folder), *options, action)
+
+    def _execute(self, program: str, *arguments: str) -> None:
+        pgexec(program, arguments, bin_path=self._server.bin_path, user=self._server.system_user)
 
 
 @contextmanager
@@ -126,10 +163,15 @@ def cluster(*, durable: bool = False) -> Iterator[Cluster]:
     try:
         yield started
     finally:
-        with suppress(OSError):
+        # One that a test has killed has stopped already.
+        with suppress(CalledProcessError):
             started.stop("immediate")
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _children(process: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+def _lives(process: int) -> bool:
+    """Not of one that nobody has asked for its end yet."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
