@@ -24,6 +24,7 @@ from scalescope_server.store.records import RunId
 from websockets.exceptions import ConnectionClosed
 
 from tests.serving import Served, Trainer, bye, hello, layout, sample, skip, steps
+from tests.small_link import until
 
 Serve = Callable[..., AbstractContextManager[Served]]
 
@@ -261,6 +262,23 @@ def test_the_later_of_two_connections_of_one_rank_wins(served: Served) -> None:
             later.deliver(steps(2, 1))
             neighbour.deliver(layout(0))
     assert stored_steps(served) == [0, 1]
+
+
+def test_a_trainer_that_gives_up_waiting_is_not_let_in_later(served: Served) -> None:
+    """It may have called another server meanwhile, which would lose its place to a connection that is gone."""
+    with served.trainer(hello("patient")) as patient:
+        patient.deliver(layout(0))
+        with closing(sqlite3.connect(served.settings.database, isolation_level=None)) as locker:
+            locker.execute("BEGIN IMMEDIATE")
+            patient.send(steps(1, 0))
+            until(lambda: served.store.writer._queue.empty())
+            with served.trainer() as impatient:
+                impatient.send(hello("impatient"))
+                until(lambda: not served.store.writer._queue.empty())
+            until(lambda: "scalescope_ingest_connections 1" in served.get("/metrics").body.decode())
+            locker.execute("ROLLBACK")
+        patient.deliver(steps(2, 1))
+    assert [run["id"] for run in served.get("/api/runs").json()["items"]] == ["patient"]
 
 
 def test_a_rank_that_left_does_not_take_its_successors_place_away() -> None:

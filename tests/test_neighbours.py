@@ -17,11 +17,11 @@ from scalescope_server.store.telegrams import Alone, Heard, Telegram, merged
 from tests.serving import DEADLINE_S
 
 A, B = RunId("a"), RunId("b")
-MARK = Mark(seen_at=1.0, attempted=1, length=1, ending=None, name="a", judged=None)
+MARK = Mark(seen_at=1.0, attempted=1, length=1, ending=None, name="a", judged=1)
 
 
 def test_a_run_that_moved_or_is_new_or_was_judged_has_changed() -> None:
-    later, judged = msgspec.structs.replace(MARK, seen_at=2.0), msgspec.structs.replace(MARK, judged=1)
+    later, judged = msgspec.structs.replace(MARK, seen_at=2.0), msgspec.structs.replace(MARK, judged=2)
     assert changes({A: MARK}, {A: MARK}, ()) == []
     assert changes({A: MARK}, {A: later}, ()) == [Telegram(A, 2.0)]
     assert changes({A: MARK}, {A: judged, B: MARK}, ()) == [Telegram(A, 1.0), Telegram(B, 1.0)]
@@ -73,6 +73,7 @@ async def test_what_is_told_and_what_is_only_seen_are_passed_on_while_the_databa
         Unavailable("away"),
         UnavailableError("too many"),
         {A: msgspec.structs.replace(MARK, seen_at=2.0)},
+        {A: msgspec.structs.replace(MARK, seen_at=2.0, attempted=2)},
         {},
     ]
 
@@ -85,8 +86,9 @@ async def test_what_is_told_and_what_is_only_seen_are_passed_on_while_the_databa
     room, line = Room(), Line()
     working = asyncio.create_task(Neighbours(line, room, room, marks, look_every_s=0.01).run())
     async with asyncio.timeout(DEADLINE_S):
-        assert await room.told.get() == Telegram(A, 2.0)
+        assert [await room.told.get() for _ in range(2)] == [Telegram(A, 2.0)] * 2
         assert await room.told.get() == Telegram(A, gone=True)
+        assert room.judged == [A]
         await asyncio.to_thread(line.say, [Telegram(B, 3.0)])
         assert await room.told.get() == Telegram(B, 3.0)
     assert room.judged == [A, B]

@@ -76,14 +76,23 @@ class Neighbours:
             if not telegram.gone:
                 self._judge.hear(telegram.run)
 
+    def _compare(
+        self, known: Mapping[RunId, Mark] | None, found: Mapping[RunId, Mark], asked: Collection[RunId]
+    ) -> None:
+        for telegram in () if known is None else changes(known, found, asked):
+            self._listener.heard(telegram)
+        for run, mark in found.items():
+            # Again and again, until somebody has judged it.
+            if mark.attempted != (mark.judged or 0):
+                self._judge.hear(run)
+
     async def _look(self) -> None:
         known: Mapping[RunId, Mark] | None = None
         while True:
             with suppress(StoreError, UnavailableError):
                 asked = self._listener.followed()
                 found = await self._marks(asked)
-                if known is not None:
-                    self._pass_on(changes(known, found, asked))
+                self._compare(known, found, asked)
                 known = found
             await asyncio.sleep(self._look_every_s)
 
