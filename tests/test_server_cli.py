@@ -114,16 +114,6 @@ def test_a_second_server_on_one_file_is_refused_in_one_line(database: str) -> No
     assert "\n" not in text
 
 
-def test_no_other_way_to_write_the_files_name_gets_round_the_lock(database: str, tmp_path: Path) -> None:
-    link = tmp_path / "link.db"
-    link.symlink_to(database)
-    with process("serve", "--port", "0", "--database", database) as (_, lines):
-        lines.get(timeout=DEADLINE_S)
-        for other in (str(link), f"sqlite+pysqlite:///{database}", "sqlite:///~/scalescope.db", "~/scalescope.db"):
-            code, text = run("serve", "--port", "0", "--database", other, HOME=str(tmp_path))
-            assert (code, "another server is using" in text) == (1, True), other
-
-
 def test_a_taken_port_is_one_line(database: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -1,0 +1,37 @@
+"""One server for one SQLite file, by whatever name it is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from scalescope_server.errors import UnavailableError
+from scalescope_server.lock import locked
+from scalescope_server.store.location import database_file
+
+
+def test_no_other_way_to_write_the_files_name_gets_round_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, linked_folder, link = tmp_path / "data", tmp_path / "folder", tmp_path / "link.db"
+    folder.mkdir()
+    linked_folder.symlink_to(folder, target_is_directory=True)
+    link.symlink_to(folder / "scalescope.db")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(folder))
+    with locked(database_file(str(folder / "scalescope.db"))):
+        for other in (
+            *("scalescope.db", "./scalescope.db", "../data/scalescope.db", "../folder/scalescope.db", str(link)),
+            *("sqlite:///scalescope.db", f"sqlite+pysqlite:///{folder}/scalescope.db", "sqlite:///~/scalescope.db"),
+            "~/scalescope.db",
+        ):
+            with pytest.raises(UnavailableError, match="another server is using"), locked(database_file(other)):
+                pass
+        with locked(database_file("another.db")):
+            pass
+
+
+def test_a_lock_is_free_again_once_its_holder_has_ended(tmp_path: Path) -> None:
+    for _ in range(2):
+        with locked(tmp_path / "scalescope.db"):
+            pass
