@@ -31,18 +31,23 @@ class Training:
     """A loop as people write it. ``log`` takes an update's values, None logs nothing; ``losses`` has all of them."""
 
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Callable[[], tuple[Tensor, Tensor]]
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        batch: Callable[[], tuple[Tensor, Tensor]],
+        device: str = "cpu",
     ) -> None:
         self.model = model
         self.optimizer = optimizer
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=SCALE, growth_interval=10**9)
+        self.device = device
+        self.scaler = torch.amp.GradScaler(device, init_scale=SCALE, growth_interval=10**9)
         self.log: Log | None = None
         self.losses: list[Tensor] = []
         self._batch = batch
 
     def update(self) -> None:
         inputs, targets = self._batch()
-        with torch.autocast("cpu", dtype=torch.float16):
+        with torch.autocast(self.device, dtype=torch.float16):
             loss = cross_entropy(self.model(inputs).flatten(0, 1).float(), targets.flatten())
         self.scaler.scale(loss).backward()
         self.scaler.unscale_(self.optimizer)
@@ -64,17 +69,17 @@ def characters(seed: int = 1) -> Training:
     return Training(model, torch.optim.AdamW(model.parameters(), lr=3e-3), lambda: corpus.batch(32, drawn))
 
 
-def gpt(seed: int = 1, *, tokens: int = 256, fused: bool = False) -> Training:
-    """The model whose gradients are in :mod:`benchmarks.gradients`, on ``tokens`` random tokens an update."""
+def gpt(seed: int = 1, *, rows: int = 1, tokens: int = 256, fused: bool = False, device: str = "cpu") -> Training:
+    """The model whose gradients are in :mod:`benchmarks.gradients`, on ``rows`` times ``tokens`` random tokens."""
     torch.manual_seed(seed)
     drawn = torch.Generator().manual_seed(seed)
-    model = GPT()
+    model = GPT().to(device)
 
     def batch() -> tuple[Tensor, Tensor]:
-        text = torch.randint(TOKENS, (1, tokens + 1), generator=drawn)
+        text = torch.randint(TOKENS, (rows, tokens + 1), generator=drawn).to(device)
         return text[:, :-1], text[:, 1:]
 
-    return Training(model, torch.optim.AdamW(model.parameters(), lr=3e-4, fused=fused), batch)
+    return Training(model, torch.optim.AdamW(model.parameters(), lr=3e-4, fused=fused), batch, device)
 
 
 class Block(nn.Module):
@@ -106,7 +111,7 @@ class GPT(nn.Module):
         self.ln_f = nn.LayerNorm(WIDTH)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.h:
             x = block(x)
         return nn.functional.linear(self.ln_f(x), self.wte.weight)

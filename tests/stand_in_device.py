@@ -50,8 +50,10 @@ class HostLaunches(Launches):
 
 
 def _nonfinite(address: int, length: int, dtype: torch.dtype) -> int:
-    raw = ctypes.string_at(address, length * dtype.itemsize) if length else b""
-    values = torch.from_numpy(np.frombuffer(raw, np.uint8).copy()).view(dtype)
+    if not length:
+        return 0
+    values = torch.from_numpy(np.frombuffer(ctypes.string_at(address, length * dtype.itemsize), np.uint8).copy())
+    values = values.view(dtype)
     return int((~values.isfinite()).sum())
 
 
