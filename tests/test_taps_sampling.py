@@ -9,6 +9,7 @@ import pytest
 import torch
 from scalescope import wire
 from scalescope.recorder import Recorder
+from scalescope.taps.budget import Budget
 from scalescope.taps.edge import Edge
 from scalescope.taps.training import Training, TrainingTap
 from torch import nn
@@ -79,3 +80,18 @@ def test_where_a_sample_takes_more_than_the_budget_has_they_come_further_apart(a
     assert edge.errors == 0
     assert sorted(apart) == apart
     assert set(apart) == ({2, 4, 8, 16} if adapts else {2})
+
+
+def test_what_the_hooks_own_thread_takes_is_paid_out_of_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+
+    def sampled(_: Budget, _step: int, _now_ns: int, total_ns: int, _spent_ns: int) -> None:
+        told.append(total_ns)
+
+    monkeypatch.setattr(Budget, "sampled", sampled)
+    course = Course(scaler=torch.amp.GradScaler("cpu", init_scale=8.0))
+    with watching(course.model, course.optimizer, course.scaler, every=1) as watched:
+        course.run(2)
+        watched.recorder.thread_ns = 10**15
+        course.run(1)
+    assert [total_ns > 10**15 for total_ns in told] == [False, False, True]

@@ -1,6 +1,6 @@
 """Delivers what the recorder has, whatever the server does, until the training says farewell.
 
-Runs on the event loop of the link's thread. News goes out within 100 ms, the first after a silence at once; while
+Runs on the event loop of the link's thread. News goes out within 200 ms, the first after a silence at once; while
 the server is away, records are collected less often and so in larger batches.
 """
 

@@ -9,11 +9,11 @@ While there is news, looking is cheaper for the training than being woken, which
 
 from __future__ import annotations
 
-SHARE = 0.01
+SHARE = 0.003
 SOONEST_S = 0.02
-# A page shows what is a tenth of a second old as live. What is measured on a device becomes drainable without anybody
+# A page shows what is a fifth of a second old as live. What is measured on a device becomes drainable without anybody
 # calling us, so that one who sleeps until woken looks as often.
-LATEST_S = 0.1
+LATEST_S = 0.2
 # While the server is away nobody waits for anything.
 AWAY_S = 0.25
 

@@ -11,6 +11,7 @@ happened, then the oldest of all. What goes is counted.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -25,6 +26,8 @@ MAX_SAMPLE_BYTES = 64 * 1024 * 1024
 # Without room this part of the rows goes at once: one look over all of them in a thousand updates.
 _PART_THAT_GOES = 16
 
+_cpu_ns: Callable[[], int] = getattr(time, "thread_time_ns", int)
+
 
 class Recorder:
     """See the module. ``on_news`` is called, in the training thread, after something became drainable."""
@@ -33,6 +36,8 @@ class Recorder:
         self.on_news: Callable[[], None] | None = None
         # Asked by the link's thread: the last update that nothing is added to any more, if it is known elsewhere.
         self.overtaken: Callable[[], int] | None = None
+        # CPU time of the link's thread so far, in nanoseconds; 0 where the system does not tell.
+        self.thread_ns = 0
         self._max_updates = max_updates
         self._max_sample_bytes = max_sample_bytes
         self._lock = threading.Lock()
@@ -107,7 +112,10 @@ class Recorder:
         # The update under way when the last one closed had begun by then.
         before = -1 if self._latest is None else self._latest.step - 1
         finished = max(self._finished, before, -1 if self.overtaken is None else self.overtaken())
-        return records + self._teller.rows(finished)
+        records += self._teller.rows(finished)
+        # No thread is told another's.
+        self.thread_ns = _cpu_ns()
+        return records
 
     def _tell(self) -> None:
         if self.on_news is not None:

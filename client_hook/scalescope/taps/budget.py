@@ -1,5 +1,8 @@
 """How often gradients are sampled: as often as a budget of the training's time allows.
 
+What the hook takes is the time of its taps in the training's thread, and the CPU time of the thread of its own: the
+interpreter runs one thread at a time, so a training of small operations waits for that one too.
+
 The time between two samples is a *cycle*. Of each it is asked how far apart samples would have to be for the hook
 to stay within ``share`` of the training's own time: the smallest n with
 
@@ -60,7 +63,7 @@ class Budget:
     def sampled(self, step: int, now_ns: int, total_ns: int, spent_ns: int) -> None:
         """A turn was taken in update ``step``, which closes at ``now_ns``.
 
-        ``spent_ns`` is what the hook took of it, and ``total_ns`` of all updates so far, this one included.
+        ``spent_ns`` is what the taps took of it, and ``total_ns`` what the hook took of all so far, this one included.
         """
         if self._fixed:
             return

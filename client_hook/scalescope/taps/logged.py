@@ -79,6 +79,10 @@ def as_value(thing: object) -> Value | None:
     # The usual ones first: this runs in the training loop.
     if isinstance(thing, float | int):
         return _as_float(thing)
+    if type(thing) is torch.Tensor and thing.is_cpu:
+        # Few questions: each takes a microsecond when torch has to be found in memory again.
+        number = thing.item() if thing.numel() == 1 else None
+        return _as_float(number) if isinstance(number, float | int) else None
     if isinstance(thing, torch.Tensor):
         # A sharded tensor's number would take a collective to know.
         plain = thing.numel() == 1 and not thing.is_complex() and not thing.is_meta and not hasattr(thing, "to_local")

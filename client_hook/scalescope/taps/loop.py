@@ -39,6 +39,8 @@ class Recording(Protocol):
 
     # Says which update is the last that nothing is added to any more, where nobody finishes it. From any thread.
     overtaken: Callable[[], int] | None
+    # CPU time of the thread that takes them on, in nanoseconds.
+    thread_ns: int
 
     def put_known(self, record: Known) -> None: ...
     def put_scale_set(self, change: ScaleSet) -> None: ...
@@ -256,7 +258,8 @@ class Loop:
         update.verdicts = verdicts
         self.sampling.close(update)
         if update.measured:
-            self.sampling.pay(update, perf_counter_ns(), self.edge.total_ns, spent_ns)
+            total_ns = self.edge.total_ns + self._recording.thread_ns
+            self.sampling.pay(update, perf_counter_ns(), total_ns, spent_ns)
         update.facts = self.edge.guard(self.windows.close, self._step, self._consumed, verdicts)
         try:
             if self._attended or update.measured or not self.sampling.quiet:
