@@ -6,7 +6,6 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Double,
-    ForeignKeyConstraint,
     Integer,
     PrimaryKeyConstraint,
     SmallInteger,
@@ -24,10 +23,12 @@ STEP_COLUMNS = (
     "hook_ms",
 )
 
+# Neither an update nor a scalar or bucket refers to what it belongs to: Postgres would look it up for each of them,
+# which takes as long as storing it. Who stores any holds the run, and who deletes a run erases them (see ``erasing``).
 step = Table(
     "step",
     metadata,
-    run_key(),
+    Column("run", Key, nullable=False),
     Column("rank", Integer, nullable=False),
     Column("step", BigInteger, nullable=False),
     Column("segment", Key, nullable=False),
@@ -69,7 +70,6 @@ scalar = Table(
     Column("value", Double),
     Column("flag", SmallInteger, nullable=False),
     PrimaryKeyConstraint("series", "rank", "step", "segment"),
-    ForeignKeyConstraint(["series"], ["series.key"], ondelete="CASCADE"),
     sqlite_with_rowid=False,
 )
 
@@ -91,6 +91,5 @@ rollup = Table(
     Column("nan", BigInteger, nullable=False),
     Column("inf", BigInteger, nullable=False),
     PrimaryKeyConstraint("series", "rank", "level", "bucket"),
-    ForeignKeyConstraint(["series"], ["series.key"], ondelete="CASCADE"),
     sqlite_with_rowid=False,
 )
