@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,6 +130,6 @@ class Dictation:
         return pack(Histograms(counts, zero, none, none, amax, amax**2 * self._rng.random(len(numel))))
 
 
-def _float64(names: Sequence[str] | dict[str, object], rows: int, rng: np.random.Generator) -> dict[str, bytes]:
+def _float64(names: Collection[str], rows: int, rng: np.random.Generator) -> dict[str, bytes]:
     values: NDArray[np.float64] = rng.integers(1, 100_000, (len(names), rows)).astype("<f8")
     return {name: column.tobytes() for name, column in zip(names, values, strict=True)}
