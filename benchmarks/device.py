@@ -119,6 +119,7 @@ def bandwidth(device: torch.device, tensors: Sequence[torch.Tensor], rounds: int
 
 def waits(device: torch.device) -> Finding:
     """How often the host waits in ten updates of each loop, one of them sampled, without the hook and with it."""
+    _await_kernels(device)
     lines, holds = [], True
     for name, clip in _LOOPS:
         plain = waits_of(device, course(device, name, clip), watched=False)
@@ -130,6 +131,7 @@ def waits(device: torch.device) -> Finding:
 
 def culprits(device: torch.device, pause_s: float = 0.05) -> Finding:
     """Skips of each loop name the layer whose output's gradient overflowed. ``pause_s``: between updates."""
+    _await_kernels(device)
     lines, holds = [], True
     for name, clip in _LOOPS:
         bad = {12, 25}
