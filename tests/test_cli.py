@@ -15,6 +15,8 @@ from scalescope.errors import CommandError
 from scalescope.settings import DEFAULT_URL
 from scalescope.version import __version__
 
+COMMANDS = ("demo", "push", "serve", "runs", "findings", "export", "prune", "migrate")
+
 
 def exit_code(*arguments: str) -> int:
     """The code, whether argparse exits by itself or main answers."""
@@ -27,11 +29,22 @@ def exit_code(*arguments: str) -> int:
 def test_help_names_every_command_and_the_default_places(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("--help") == 0
     text = capsys.readouterr().out
-    for word in ("demo", "push", "serve", "runs", "findings", "export", "migrate", DEFAULT_URL, "scalescope/scalescope.db"):
+    for word in (
+        "demo",
+        "push",
+        "serve",
+        "runs",
+        "findings",
+        "export",
+        "prune",
+        "migrate",
+        DEFAULT_URL,
+        "scalescope/scalescope.db",
+    ):
         assert word in text
 
 
-@pytest.mark.parametrize("command", ["demo", "push", "serve", "runs", "findings", "export", "migrate"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(command, "--help") == 0
     assert capsys.readouterr().out.startswith(f"usage: scalescope {command}")

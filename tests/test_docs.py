@@ -15,10 +15,12 @@ import pytest
 from scalescope.numerics.measures import MeasureName
 from scalescope.wire import EventKind
 from scalescope_server.app import create_app
+from scalescope_server.cli_prune import DEFAULT_AGE
 from scalescope_server.settings import Settings
 from scalescope_server.store.delivery import Batch
 from scalescope_server.store.engine import open_store
 from scalescope_server.store.extract.reading import TABLES
+from scalescope_server.store.pruning import MARGIN
 from scalescope_server.store.records import RunId
 from scalescope_server.store.tables import STEP_COLUMNS
 from scalescope_server.tallies import TallyMeasure
@@ -27,7 +29,7 @@ from tests.serving import Served, hello
 
 ROOT = Path(__file__).parent.parent
 DOCS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
-COMMANDS = ("serve", "demo", "runs", "findings", "export", "push", "migrate")
+COMMANDS = ("serve", "demo", "runs", "findings", "export", "prune", "push", "migrate")
 SERIES = (
     *("attempted", "applied", *STEP_COLUMNS),
     *("grad_norm", "amax", "zero_share", "subnormal_share", "flush_share", "update_ratio"),
@@ -94,6 +96,11 @@ def test_every_table_and_column_of_an_export_is_documented_and_no_other(database
         for name in TABLES:
             fields = {field.name for field in extract.fields(name)}
             assert {field for field in fields if f"`{field}`" not in told[name]} == set(), name
+
+
+def test_what_retention_keeps_is_documented() -> None:
+    assert f"{MARGIN} updates before and after each skip" in text("docs/server.md")
+    assert f"`--older-than AGE` (`{DEFAULT_AGE}`)" in text("docs/server.md")
 
 
 def test_every_threshold_of_the_findings_is_documented_with_its_value() -> None:

@@ -70,6 +70,7 @@ def detail(scaler: dict[str, object] | None = None) -> RunDetail:
         ledger=[],
         note="",
         healthy=None,
+        pruned_below=0,
         every=10,
     )
 

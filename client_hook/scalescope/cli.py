@@ -46,6 +46,7 @@ _SERVER_COMMANDS = {
     "runs": "list the runs",
     "findings": "what is the matter with a run",
     "export": "write everything stored of a run to files",
+    "prune": "remove what is old but for what is around events",
     "migrate": "bring the database up to date",
 }
 

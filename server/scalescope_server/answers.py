@@ -129,11 +129,13 @@ class RunAnswer(RunLine, frozen=True, kw_only=True):
     """A run whole, but for its numbers over time.
 
     ``ranks`` have called so far, of ``world_size``; ``rank_sentences`` say what is the matter with them, if anything.
+    ``pruned_below``: updates before it are only kept exactly around events, 0 where all are.
     """
 
     note: str
     healthy: bool | None
     every: int
+    pruned_below: int
     config: dict[str, object]
     environment: dict[str, str]
     scaler: dict[str, object] | None

@@ -83,9 +83,13 @@ async def patch_run(run: RunHere, rooms: RoomsHere, patch: RunPatch) -> Response
 
 @router.delete("/{run}", status_code=204)
 async def delete_run(run: RunHere, rooms: RoomsHere) -> Response:
-    """Delete a run and everything stored of it. What its trainer still sends is refused."""
+    """Delete a run and everything stored of it. What its trainer still sends is refused.
+
+    It is gone from then on; the space that it took becomes free behind that, piece by piece.
+    """
     await asyncio.wrap_future(rooms.store.writer.delete_run(run))
     rooms.hub.gone(run)
+    rooms.upkeep.wake()
     return Response(status_code=204)
 
 

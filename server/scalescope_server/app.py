@@ -38,6 +38,7 @@ from scalescope_server.store.errors import StoreError
 from scalescope_server.store.marks import Mark
 from scalescope_server.store.records import RunId, RunSummary
 from scalescope_server.tasks import first_to_end
+from scalescope_server.upkeep import Upkeep
 
 logger = logging.getLogger("scalescope.server")
 
@@ -131,12 +132,15 @@ async def open_rooms(settings: Settings, store: Store, clock: Callable[[], float
         works.append(Neighbours(telegraph, hub, judge, marks).run())
     telling = asyncio.create_task(first_to_end(*works))
     telling.add_done_callback(_tell_failure)
+    upkeep = Upkeep(store, prune_older_than_s=settings.prune_older_than_s, clock=clock)
     judge.start()
+    upkeep.start()
     await _expect_running(hub, reading, store)
     try:
-        yield Rooms(settings, store, hub, judge, reading, monitoring, Metrics(name), clock, telegraph)
+        yield Rooms(settings, store, hub, judge, reading, monitoring, Metrics(name), clock, telegraph, upkeep)
     finally:
         # All wait for threads that may be in the middle of a transaction. What the judge still tells is passed on.
+        await asyncio.to_thread(upkeep.stop)
         await asyncio.to_thread(judge.stop)
         telling.cancel()
         await asyncio.gather(telling, return_exceptions=True)

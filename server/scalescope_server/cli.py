@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -20,7 +21,7 @@ import msgspec
 from scalescope.errors import CommandError, UsageError
 from scalescope.settings import parse_url
 
-from scalescope_server import cli_export, errors
+from scalescope_server import cli_export, cli_prune, errors
 from scalescope_server.errors import ServerError
 from scalescope_server.listing import DatabaseSource, ServerSource, Source, findings_text, runs_table
 from scalescope_server.lock import locked
@@ -46,11 +47,12 @@ DEFAULT_LIMIT = 50
 
 
 def add_commands(subparsers: Subparsers) -> None:
-    """Add serve, runs, findings, export and migrate."""
+    """Add serve, runs, findings, export, prune and migrate."""
     _add_serve(subparsers)
     _add_runs(subparsers)
     _add_findings(subparsers)
     _add_export(subparsers)
+    _add_prune(subparsers)
     _add_migrate(subparsers)
 
 
@@ -92,6 +94,16 @@ def export(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def prune(arguments: argparse.Namespace) -> int:
+    """Remove what is old but for what is around events."""
+    pruning = cli_prune.pruning_of(arguments, time.time())
+    with _told_in_one_line(), _opened(arguments) as store:
+        cli_prune.prune(store, pruning, sys.stdout)
+        if arguments.compact and not pruning.dry_run:
+            cli_prune.compact_file(store, sqlite_file(database_of(os.environ, arguments.database)), sys.stdout)
+    return 0
+
+
 def migrate(arguments: argparse.Namespace) -> int:
     """Bring the schema of the database up to date; create it where there is none."""
     database = database_of(os.environ, arguments.database)
@@ -126,6 +138,11 @@ def _add_serve(subparsers: Subparsers) -> None:
         metavar="SECONDS",
         help="a run that gives no sign of life for so long is silent (default: %(default)g)",
     )
+    parser.add_argument(
+        "--prune-older-than",
+        metavar="AGE",
+        help="of updates as old as 30d, 12h or 8w keep exactly only what is around events (default: everything)",
+    )
     parser.set_defaults(handler=serve)
 
 
@@ -149,6 +166,12 @@ def _add_export(subparsers: Subparsers) -> None:
     parser = cli_export.add_export(subparsers)
     _add_where(parser)
     parser.set_defaults(handler=export)
+
+
+def _add_prune(subparsers: Subparsers) -> None:
+    parser = cli_prune.add_prune(subparsers)
+    _add_database(parser)
+    parser.set_defaults(handler=prune)
 
 
 def _add_migrate(subparsers: Subparsers) -> None:
@@ -189,6 +212,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
             allow_hosts=arguments.allow_host,
             allow_origins=arguments.allow_origin,
             silent_after_s=arguments.silent_after,
+            prune_older_than=arguments.prune_older_than,
         )
     except errors.SettingError as error:
         raise UsageError(f"--{(error.field or '').replace('_', '-')}: {error}") from error

@@ -20,6 +20,7 @@ from scalescope_server.metrics import Metrics
 from scalescope_server.settings import Settings
 from scalescope_server.store.engine import Store
 from scalescope_server.store.telegrams import Telegraph
+from scalescope_server.upkeep import Upkeep
 
 # Reads beyond this many would wait longer than anyone looks at a page.
 MAX_WAITING_READS = 256
@@ -78,6 +79,7 @@ class Rooms:
     metrics: Metrics
     clock: Callable[[], float]
     telegraph: Telegraph
+    upkeep: Upkeep
 
 
 def rooms_of(connection: HTTPConnection) -> Rooms:

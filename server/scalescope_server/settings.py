@@ -1,7 +1,7 @@
 """The server's settings: one frozen object, built in main from arguments and the environment.
 
-Arguments win over the environment: SCALESCOPE_DATABASE, SCALESCOPE_TOKEN and SCALESCOPE_ALLOW_HOST (names
-separated by commas).
+Arguments win over the environment: SCALESCOPE_DATABASE, SCALESCOPE_TOKEN, SCALESCOPE_PRUNE_OLDER_THAN and
+SCALESCOPE_ALLOW_HOST (names separated by commas).
 
 The default database is one place for every command: ``scalescope/scalescope.db`` under ``$XDG_DATA_HOME`` or
 ``~/.local/share`` (macOS: ``~/Library/Application Support``, Windows: ``%LOCALAPPDATA%``).
@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scalescope_server.ages import parse_age
 from scalescope_server.errors import SettingError
 
 DEFAULT_HOST = "127.0.0.1"
@@ -48,6 +49,7 @@ class Settings:
         quiet_after_s: seconds without any frame after which a trainer's connection is closed.
         beat_every_s: seconds between two beats to a page.
         readers: threads that read the database for answers.
+        prune_older_than_s: seconds after which only what is around events is kept exactly; None keeps everything.
     """
 
     host: str = DEFAULT_HOST
@@ -62,6 +64,7 @@ class Settings:
     quiet_after_s: float = 120.0
     beat_every_s: float = 5.0
     readers: int = 4
+    prune_older_than_s: float | None = None
 
 
 def read_settings(
@@ -75,6 +78,7 @@ def read_settings(
     allow_hosts: Sequence[str] = (),
     allow_origins: Sequence[str] = (),
     silent_after_s: float | None = None,
+    prune_older_than: str | None = None,
 ) -> Settings:
     """The settings of a server that is about to listen.
 
@@ -86,6 +90,7 @@ def read_settings(
     if not 0 <= port <= MAX_PORT:
         raise SettingError(f"expected a port from 0 to {MAX_PORT}, got {port}", field="port")
     chosen = token if token is not None else environ.get("SCALESCOPE_TOKEN") or None
+    age = prune_older_than or environ.get("SCALESCOPE_PRUNE_OLDER_THAN")
     named = (*allow_hosts, *environ.get("SCALESCOPE_ALLOW_HOST", "").split(","))
     return Settings(
         host=host,
@@ -96,6 +101,7 @@ def read_settings(
         allow_hosts=tuple(name.strip().lower() for name in named if name.strip()),
         allow_origins=tuple(origin.rstrip("/").lower() for origin in allow_origins),
         silent_after_s=DEFAULT_SILENT_AFTER_S if silent_after_s is None else _checked_seconds(silent_after_s),
+        prune_older_than_s=parse_age(age, field="prune_older_than") if age else None,
     )
 
 

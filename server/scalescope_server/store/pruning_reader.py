@@ -9,6 +9,7 @@ from scalescope_server.store import tables
 from scalescope_server.store.pruning import Piece, count_piece
 from scalescope_server.store.records import RunId
 from scalescope_server.store.snapshots import Snapshots, found_run
+from scalescope_server.store.space import Space, read_space
 
 
 class Prunable(Struct, frozen=True):
@@ -32,6 +33,11 @@ class PruningReader(Snapshots):
         with self.reading() as connection:
             found = connection.execute(_PRUNABLE, {"before": before})
             return [Prunable(RunId(run), looked_at, length) for run, looked_at, length in found]
+
+    def space(self) -> Space:
+        """What the database takes on the disk."""
+        with self.reading() as connection:
+            return read_space(connection)
 
     def count_prunable(self, run: RunId, start: int, before: float) -> Piece:
         """What :meth:`Writer.prune` would remove."""

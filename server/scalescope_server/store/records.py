@@ -151,7 +151,10 @@ class SegmentRow(Struct, frozen=True, kw_only=True):
 
 
 class RunDetail(Struct, frozen=True, kw_only=True):
-    """Everything kept about a run but its numbers."""
+    """Everything kept about a run but its numbers.
+
+    ``pruned_below``: updates before it are only kept exactly around events, 0 where all are.
+    """
 
     summary: RunSummary
     config: dict[str, object]
@@ -169,6 +172,7 @@ class RunDetail(Struct, frozen=True, kw_only=True):
     note: str
     healthy: bool | None
     every: int
+    pruned_below: int
 
 
 class Series(Struct, frozen=True):

@@ -32,6 +32,7 @@ def read_run(connection: Connection, run: Row[Any], silent_before: float, now: f
         note=run.note,
         healthy=run.healthy,
         every=run.every,
+        pruned_below=run.pruned_below,
     )
 
 
