@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from scalescope.wire import Heartbeat, Refused, Welcome
+from scalescope_server.store.postgres import Postgres
 from scalescope_server.store.records import RunId
+from scalescope_server.store.telegrams import Alone
 from websockets.exceptions import ConnectionClosed
 
 from tests.postgres import Cluster
@@ -66,6 +68,17 @@ def test_a_page_of_one_server_shows_what_a_trainer_sends_to_another(servers: tup
         page.until(lambda message: message.get("state") == "finished")
         every.until(lambda message: message.get("state") == "finished")
         assert ok(first, "/api/runs/run-1") == ok(second, "/api/runs/run-1")
+
+
+def test_what_cannot_be_heard_is_seen(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a pooler that lends a connection for a transaction at a time, LISTEN hears nothing."""
+    monkeypatch.setattr(Postgres, "telegraph", lambda _: Alone())
+    with serving(url) as first, serving(url) as second, first.page("run-1") as page:
+        with second.trainer(hello(world_size=1)) as trainer:
+            trainer.deliver(layout(0), steps(1, 0, count=4))
+        page.until(lambda message: message.get("attempted") == 4)
+        assert second.call("DELETE", "/api/runs/run-1").status == 204
+        page.until(lambda message: message["type"] == "refetch")
 
 
 def test_what_people_say_of_a_run_and_its_end_are_news_everywhere(servers: tuple[Served, Served]) -> None:
