@@ -84,11 +84,12 @@ class PostgresTelegraph:
                     connection.execute(f"LISTEN {CHANNEL}".encode())
                     self.listening, told = True, False
                     self._converse(connection)
+                    self.listening = False
             except (psycopg.Error, OSError) as error:
+                self.listening = False
                 if not told and not self._stopping.is_set():
                     logger.warning("other servers are asked every second, since they cannot be heard: %s", error)
                 told = True
-            self.listening = False
             self._stopping.wait(RETRY_S)
 
     def _converse(self, connection: psycopg.Connection[Any]) -> None:
