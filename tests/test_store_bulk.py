@@ -70,6 +70,16 @@ def test_a_column_of_whole_numbers_may_have_gaps(connection: Connection) -> None
     assert isinstance(found[0][0], int)
 
 
+def test_numbers_may_all_be_arrays_with_gaps_anywhere(connection: Connection) -> None:
+    whole = {name: np.arange(3) for name in ("run", "rank", "step", "segment", "nonfinite")}
+    told = {"skipped": np.zeros(3), "growth_tracker": np.array([np.nan, 2.0**40, 7.0])}
+    losses = {"at": np.ones(3), "loss": np.array([0.5, np.inf, np.nan]), "step_ms": np.array([np.nan, 1.0, 2.0])}
+    insert_rows(connection, tables.step, whole | told | losses)
+    row = tables.step.c
+    found = connection.execute(select(row.run, row.growth_tracker, row.loss, row.step_ms).order_by(row.step)).all()
+    assert [tuple(each) for each in found] == [(0, None, 0.5, None), (1, 2**40, None, 1.0), (2, 7, None, 2.0)]
+
+
 def test_json_truth_and_bytes_come_back_as_they_went(connection: Connection) -> None:
     fixed: dict[str, Any] = {"run": [1, 1], "rank": [0, 0], "segment": [1, 1], "at": [0.0, 1.0]}
     told = {

@@ -23,18 +23,45 @@ if TYPE_CHECKING:
 Columns = Mapping[str, Sequence[Any] | NDArray[Any]]
 
 _DIALECT = URL.create("postgresql").get_dialect()()
+# What stands before the rows of a binary COPY (a signature, no flags, no more of a head) and behind them.
+_COPY_HEAD, _COPY_END = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"
 _KINDS = {"SMALLINT": "i2", "INTEGER": "i4", "BIGINT": "i8", "DOUBLE PRECISION": "f8"}
 
 
 def copy(connection: Connection, table: Table, columns: Columns) -> None:
     """Insert at least one row."""
     statement, types = _copying(table, tuple(columns))
-    plain = [_plain(table.c[name], values) for name, values in columns.items()]
+    together = _rows_of_numbers(table, columns)
+    plain = [_plain(table.c[name], values) for name, values in columns.items()] if together is None else []
     driver: psycopg.Connection[Any] | Any = connection.connection.driver_connection
     with _told(connection, statement), driver.cursor() as cursor, cursor.copy(statement) as rows:
+        if together is not None:
+            rows.write(together)
+            return
         rows.set_types(types)
         for row in zip(*plain, strict=True):
             rows.write_row(row)
+
+
+def _rows_of_numbers(table: Table, columns: Columns) -> bytes | None:
+    """The rows as COPY takes them, made at once; None where a column is not an array of numbers."""
+    kinds = {name: kind for name in columns if (kind := _KINDS.get(_declared(table.c[name])))}
+    arrays = {name: values for name, values in columns.items() if isinstance(values, np.ndarray) and name in kinds}
+    if len(arrays) < len(columns):
+        return None
+    # Of a row how many fields it has; of each field how many bytes it has, -1 for null, and these.
+    parts = [(f"{name} {part}", kind) for name in arrays for part, kind in (("bytes", ">i4"), ("", f">{kinds[name]}"))]
+    rows = np.zeros(len(next(iter(arrays.values()))), [("fields", ">i2"), *parts])
+    rows["fields"], place = len(arrays), 2
+    kept = np.ones((len(rows), rows.itemsize), np.bool_)
+    for name, values in arrays.items():
+        known, size = np.isfinite(values), int(kinds[name][1])
+        rows[f"{name} bytes"] = np.where(known, size, -1)
+        rows[f"{name} "][known] = values[known]
+        kept[~known, place + 4 : place + 4 + size] = False
+        place += 4 + size
+    plain = rows.tobytes() if kept.all() else rows.view(np.uint8).reshape(len(rows), -1)[kept].tobytes()
+    return _COPY_HEAD + plain + _COPY_END
 
 
 def merge(connection: Connection, table: Table, columns: Columns, merged: Merge) -> None:
