@@ -68,6 +68,16 @@ def test_a_bucket_is_the_same_however_its_samples_were_split_into_batches(store:
         assert all(np.array_equal(a.columns["looked"], b.columns["looked"]) for a, b in pairs)
 
 
+def test_counts_may_outgrow_every_width(store: Store) -> None:
+    say, table = Dictation(), histograms([0, 3])
+    table.counts[:] *= 2**31
+    told = [say.layout(("a", "fp16")), *(say.sample(step, table, scale=1.0) for step in range(64))]
+    for first in range(0, len(told), 5):
+        tell(store, hello(world_size=1), told[first : first + 5], 5)
+    (whole,) = store.reader.samples("run", points=1)[1]
+    assert sorted(set(whole.table.counts[0].tolist())) == [0, 2**37]
+
+
 def test_samples_ten_apart_are_not_kept_a_second_time_one_by_one(store: Store) -> None:
     tell(store, hello(world_size=1, every=10), records(range(0, 3000, 10)), 100)
     assert store.reader.samples("run", points=299)[0] == 64

@@ -154,7 +154,7 @@ def unpack_trimmed(packed: PackedHistograms, rows: NDArray[np.int64] | None = No
     raw = np.frombuffer(decompress(packed.body, expected=sum(sizes)), np.uint8)
     kept, whole, real = raw[: sizes[0]], raw[sizes[0] : sizes[0] + sizes[1]], raw[sizes[0] + sizes[1] :]
     # A row of counts is a row, one of the other values is a column.
-    counts = _unshuffled(kept, f"<u{packed.width}", (packed.rows, packed.bins), rows, 0)
+    counts = _unshuffled(kept, _type_of(packed.width), (packed.rows, packed.bins), rows, 0)
     classes = _unshuffled(whole, "<i8", (_COLUMNS_OF_COUNTS, packed.rows), rows, 1)
     amax, squares = _unshuffled(real, "<f8", (_COLUMNS_OF_VALUES, packed.rows), rows, 1)
     table = Trimmed(packed.low, counts, classes, amax, squares)
@@ -203,12 +203,16 @@ def _part_sizes(packed: PackedHistograms) -> list[int]:
 
 
 def _check_values(table: Trimmed) -> None:
-    # Without a sign below eight bytes, where the first bit would be one.
-    counts_fit = table.counts.dtype.itemsize < 8 or table.counts.max(initial=0) < 2**63
+    counts_fit = table.counts.dtype.kind == "u" or table.counts.min(initial=0) >= 0
     # NaN is in no order.
     amax_fits = table.amax.min(initial=0) >= 0 and table.amax.max(initial=0) < np.inf
     if not (counts_fit and amax_fits and table.classes.min(initial=0) >= 0) or np.isnan(table.sum_squares).any():
         raise PackedError("expected counts of at least 0 and finite amax, got a negative or non-finite value")
+
+
+def _type_of(width: int) -> str:
+    # The widest have a sign, as sums of them do.
+    return f"<u{width}" if width < 8 else "<i8"
 
 
 def _width_for(largest: int) -> int:
