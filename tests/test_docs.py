@@ -13,6 +13,7 @@ from typing import get_args
 
 import pytest
 from scalescope.numerics.measures import MeasureName
+from scalescope.recorded.run import RecordedRun
 from scalescope.wire import EventKind
 from scalescope_server.app import create_app
 from scalescope_server.cli_prune import DEFAULT_AGE
@@ -25,7 +26,7 @@ from scalescope_server.store.records import RunId
 from scalescope_server.store.tables import STEP_COLUMNS
 from scalescope_server.tallies import TallyMeasure
 
-from tests.serving import Served, hello
+from tests.serving import Served, hello, layout, sample, skip, steps
 
 ROOT = Path(__file__).parent.parent
 DOCS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -126,6 +127,25 @@ def test_the_readmes_training_loop_runs_and_is_recorded(served: Served, tmp_path
     subprocess.run([sys.executable, "-W", "error", "-c", loop], check=True, env=environment)
     (run,) = served.get("/api/runs?project=readme").json()["items"]
     assert (run["attempted"], run["state"]) == (100, "finished")
+
+
+def test_the_notebooks_example_runs(served: Served) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", text("docs/notebooks.md"), re.DOTALL)
+    with served.trainer(hello(world_size=1)) as trainer:
+        trainer.deliver(layout(0), sample(1, 5), skip(2, 5), steps(3, 0, 10, loss=[1.0] * 10))
+    environment = {**os.environ, "SCALESCOPE_URL": served.url, "RUN": "run-1"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", example], check=True, capture_output=True, text=True, env=environment
+    )
+    assert done.stdout.splitlines() == [
+        "10 updates, 1 skipped; block.weight flushes most,",
+        "at -3 are most of its gradients, multiplied by 65536",
+    ]
+
+
+def test_every_method_of_a_recorded_run_is_documented() -> None:
+    methods = {name for name in vars(RecordedRun) if not name.startswith("_")}
+    assert methods == set(re.findall(r"`([a-z_]+)\(", text("docs/notebooks.md").partition("| method |")[2]))
 
 
 def test_the_programs_of_each_framework_run_and_are_recorded(served: Served, tmp_path: Path) -> None:

@@ -56,6 +56,6 @@ def test_the_wheel_tells_its_version_its_license_and_its_extras(wheel: zipfile.Z
     metadata = Parser().parsestr(wheel.read(name).decode())
     assert metadata["Version"] == __version__
     assert metadata["License-Expression"] == "Apache-2.0"
-    assert set(metadata.get_all("Provides-Extra") or ()) == {"torch", "fast", "server", "postgres"}
+    assert set(metadata.get_all("Provides-Extra") or ()) == {"torch", "fast", "server", "postgres", "parquet"}
     required = [line for line in metadata.get_all("Requires-Dist") or () if "extra ==" not in line]
     assert {line.split(">")[0] for line in required} == {"msgspec", "numpy", "websockets", "zstandard"}

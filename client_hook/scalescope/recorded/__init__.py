@@ -1,0 +1,1 @@
+"""A run that is stored, as numpy arrays: for notebooks and scripts."""
