@@ -159,9 +159,9 @@ class Page:
         self.told.append(json.loads(text, parse_constant=_no_constant))
         return self.told[-1]
 
-    def until(self, true: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    def until(self, true: Callable[[dict[str, Any]], bool], within_s: float = DEADLINE_S) -> dict[str, Any]:
         """The first message from now on that fits; fails after the deadline."""
-        ends = time.monotonic() + DEADLINE_S
+        ends = time.monotonic() + within_s
         while time.monotonic() < ends:
             if true(message := self.next()):
                 return message

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
-from scalescope_server.tasks import first_to_end
+from scalescope_server.tasks import first_to_end, may_fail_unheard
 
 
 async def test_the_others_are_cancelled_and_have_stopped_when_one_ends() -> None:
@@ -48,3 +49,15 @@ async def test_cancelling_the_whole_cancels_each() -> None:
     with pytest.raises(asyncio.CancelledError):
         await whole
     assert stopped == [True, True]
+
+
+async def test_a_failure_that_nobody_waits_for_any_more_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    for unheard in (True, False):
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if unheard:
+            may_fail_unheard(future)
+        future.set_exception(LookupError(f"unheard: {unheard}"))
+        await asyncio.sleep(0)
+        del future
+        gc.collect()
+    assert [str(record.exc_info and record.exc_info[1]) for record in caplog.records] == ["unheard: False"]

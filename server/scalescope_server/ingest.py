@@ -30,7 +30,7 @@ from scalescope_server.store.delivery import Admission, Batch, Receipt
 from scalescope_server.store.errors import BadRecord, Busy, Gone, StoreError, Superseded
 from scalescope_server.store.records import RunId
 from scalescope_server.store.weight import weight_of
-from scalescope_server.tasks import first_to_end
+from scalescope_server.tasks import first_to_end, may_fail_unheard
 
 MAX_CONNECTIONS = 4096
 BUSY_WAIT_S = 0.05
@@ -101,6 +101,7 @@ class Conversation:
     async def _admitted(self, hello: Hello, coming: asyncio.Task[bytes]) -> Admission:
         """The answer to Hello. A trainer that has left is not let in: it may have called another server meanwhile."""
         admitting = asyncio.wrap_future(self._rooms.store.writer.admit(hello, self._rooms.clock()))
+        may_fail_unheard(admitting)
         either: tuple[asyncio.Future[Any], ...] = (admitting, coming)
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not admitting.done() and coming.exception() is not None:

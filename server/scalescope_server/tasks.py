@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from typing import Any
 
 
 async def first_to_end(*works: Coroutine[object, object, None]) -> None:
@@ -21,3 +22,8 @@ async def first_to_end(*works: Coroutine[object, object, None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
     for task in done:
         task.result()
+
+
+def may_fail_unheard(future: asyncio.Future[Any]) -> None:
+    """Whoever waits for ``future`` may have ended before it does: then its failure is nobody's, and not logged."""
+    future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
