@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from scalescope_server.store.binary_arrays import BinaryArray, binary_array
 from scalescope_server.store.json_text import dumps
+from scalescope_server.store.texts import storable
 from scalescope_server.store.upsert import Merge, inserting
 from scalescope_server.store.values import bound
 
@@ -110,7 +111,11 @@ def _array(column: Column[Any], values: Sequence[Any] | NDArray[Any]) -> BinaryA
 def _plain(column: Column[Any], values: Sequence[Any] | NDArray[Any]) -> list[Any]:
     if isinstance(values, np.ndarray):
         return bound(values, whole=isinstance(column.type, Integer))
-    return [None if v is None else dumps(v) for v in values] if isinstance(column.type, JSON) else list(values)
+    if isinstance(column.type, JSON):
+        return [None if value is None else dumps(value) for value in values]
+    if isinstance(column.type, String):
+        return [None if value is None else storable(value) for value in values]
+    return list(values)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from scalescope_server.store.errors import BadRecord
 from scalescope_server.store.json_text import dumps, json_object
 from scalescope_server.store.levels import MAX_STEP
 from scalescope_server.store.tables import STEP_COLUMNS
+from scalescope_server.store.texts import storable
 
 # No tensor is larger, and 8**8 samples of this size still add up within int64.
 MAX_NUMEL = 2**38
@@ -148,7 +149,7 @@ def _windows(record: Steps) -> list[Stretch]:
 
 def own_name(name: str) -> str:
     """The series under which a number that the user logged as ``name`` is kept."""
-    return f"{_OWN_PREFIX}{name}" if name in _TAKEN else name
+    return storable(f"{_OWN_PREFIX}{name}" if name in _TAKEN else name)
 
 
 def _check_columns(record: Steps, columns: dict[str, Rows]) -> None:

@@ -21,6 +21,7 @@ from scalescope_server.store.derived import format_code
 from scalescope_server.store.errors import BadRecord
 from scalescope_server.store.origin import Origin
 from scalescope_server.store.parts import Share, each, nothing, packed_parts, share_of
+from scalescope_server.store.texts import storable
 from scalescope_server.store.upsert import Insert, insert_for, replace_rows
 
 
@@ -120,7 +121,8 @@ def _check(record: Layout) -> None:
 
 
 def _names(record: Layout, subject: Subject) -> list[str]:
-    return [listed.name for listed in (record.parameters if subject == "parameter" else record.modules)]
+    listed = record.parameters if subject == "parameter" else record.modules
+    return [storable(each.name) for each in listed]
 
 
 def _positions(connection: Connection, origin: Origin, record: Layout, subject: Subject) -> NDArray[np.int32]:
@@ -137,7 +139,9 @@ def _positions(connection: Connection, origin: Origin, record: Layout, subject: 
 
 def _store_modules(connection: Connection, run: int, record: Layout, positions: NDArray[np.int32]) -> None:
     placed = zip(positions.tolist(), record.modules, strict=True)
-    rows = [{"run": run, "position": place, "name": module.name, "kind": module.kind} for place, module in placed]
+    rows = [
+        {"run": run, "position": place, "name": storable(module.name), "kind": module.kind} for place, module in placed
+    ]
     replace_rows(connection, tables.module, rows)
 
 
@@ -147,7 +151,7 @@ def _store_parameters(connection: Connection, run: int, record: Layout, position
         {
             "run": run,
             "position": position,
-            "name": parameter.name,
+            "name": storable(parameter.name),
             "module": parameter.module,
             "shape": parameter.shape,
             "dtype": parameter.dtype,

@@ -20,6 +20,7 @@ from scalescope_server.store.errors import SchemaError, Unavailable
 from scalescope_server.store.json_text import dumps
 from scalescope_server.store.outages import reason, sqlstate
 from scalescope_server.store.telegrams import Telegraph
+from scalescope_server.store.texts import bind_storable
 
 if TYPE_CHECKING:
     import psycopg
@@ -143,6 +144,7 @@ class Postgres:
 def _configure(session: Mapping[str, str], connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     driver = _driver(connection)
     understand_arrays(driver)
+    bind_storable(driver)
     settings = [f"set_config('{name}', '{value}', false)" for name, value in session.items()]
     # What is acknowledged has to be on the disk, whatever the database's own default is.
     durable = (
