@@ -6,9 +6,8 @@ all, as :mod:`scalescope_server.tallies` reads them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,8 +17,8 @@ from scalescope.numerics.measures import MeasureName, evaluate
 from scalescope.numerics.tallies import PROBE_TALLIES
 
 from scalescope_server.figures.chart import Chart, numbers
-from scalescope_server.figures.grid import Bucket
 from scalescope_server.figures.layers import label
+from scalescope_server.figures.over_time import alike, join_samples, join_tallies, series_of
 from scalescope_server.figures.plans import USUAL_RATIO, Level, Line, Plan
 from scalescope_server.figures.reads import MAX_COLUMNS, Wanted
 from scalescope_server.figures.series import Span, series_chart
@@ -151,9 +150,9 @@ class Layer:
         """A chart for each of ``plans``, all of tallies of one kind, which are read once."""
         measures = {line.series: PLANS[_TALLIES[line.series]] for plan in plans for line in plan.lines}
         size, found = self._tallies(list(measures.values()), row)
-        columns, formats = _by_step(found), [row.format or FP16]
+        groups, of_row = alike(found, join_tallies), row.format or FP16
         series: dict[str, Series] = {
-            name: _series((step, measure.read(parts, formats)) for step, parts in columns)
+            name: series_of((group.steps, measure.read(group.parts, [of_row] * len(group.steps))) for group in groups)
             for name, measure in measures.items()
         }
         return [series_chart(plan, series, size, self.wanted.look, span=self.span) for plan in plans]
@@ -168,27 +167,15 @@ class Layer:
 
     def _regions(self) -> Chart:
         (row,) = computed_rows([self.parameter])
-        columns = [(step, as_parts(samples)) for step, samples in _by_step(self.samples)]
+        groups = [(group.steps, as_parts(group.parts)) for group in alike(self.samples, join_samples)]
         series: dict[str, Series] = {
-            name: _series((step, evaluate(name, parts, [row.format])) for step, parts in columns)
+            name: series_of((steps, evaluate(name, parts, [row.format] * len(steps))) for steps, parts in groups)
             for name in _REGION_MEASURES
         }
         return series_chart(_REGIONS, series, self.bucket, self.wanted.look, span=self.span)
 
 
 _TALLIES: Mapping[str, TallyMeasure] = {name: name for name in PLANS}
-
-
-def _by_step(buckets: Sequence[Bucket]) -> list[tuple[int, list[Bucket]]]:
-    return [(step, list(group)) for step, group in groupby(buckets, key=lambda bucket: bucket.step)]
-
-
-def _series(points: Iterable[tuple[int, np.ndarray[tuple[int], np.dtype[np.float64]]]]) -> Series:
-    """What was read of one row at each step, without the steps at which it is not known."""
-    known = [(step, float(read[0])) for step, read in points if np.isfinite(read[0])]
-    step = np.array([step for step, _ in known], np.int64)
-    values, ones, none = np.array([v for _, v in known], np.float64), np.ones_like(step), np.zeros_like(step)
-    return Series(step, ones, values, values, values, values, none, none)
 
 
 def _one(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
