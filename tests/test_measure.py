@@ -16,6 +16,7 @@ from scalescope.numerics.measure import _dense_values, _on_device, measure
 from tests.by_frexp import assert_same, expected, mixed
 
 torch.set_num_threads(1)
+KINDS = [torch.float32, torch.bfloat16, torch.float16]
 
 
 def assert_measured(tensor: torch.Tensor) -> None:
@@ -126,6 +127,18 @@ def test_many_tensors_are_rows_in_their_order() -> None:
     assert found.numel.tolist() == [0, 1, 50, 7]
     for row, tensor in enumerate(tensors):
         assert_same(found.take([row]), expected(tensor.double().numpy()))
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0**-12])
+def test_many_small_tensors_are_counted_together_as_they_are_one_by_one(factor: float) -> None:
+    sizes = [1, 16_384, 16_383, 1, 5, 9_000, 9_000, 9_000, 3, 1, 12_000]
+    tensors = [mixed(size, seed).to(KINDS[seed % 3]) for seed, size in enumerate(sizes)]
+    tensors += [torch.zeros(50), torch.full((40,), 1e20), torch.full((30,), -1e-30), torch.full((3,), math.nan)]
+    found = measure(tensors, factor=factor).result()
+    for row, tensor in enumerate(tensors):
+        wanted = expected((tensor.float() * factor).double().numpy())
+        assert_same(found.take([row]), wanted)
+        np.testing.assert_allclose(found.sum_squares[row], wanted.sum_squares[0], rtol=2e-5)
 
 
 def test_another_default_device_changes_nothing() -> None:

@@ -80,9 +80,10 @@ def measure(tensors: Sequence[torch.Tensor], *, factor: float = 1.0) -> Measurem
         The measurement; ``refused`` where so many of a device are under way that there is no room for one more.
     """
     values = [_dense_values(tensor) for tensor in tensors]
-    hidden = np.array(
-        [_elements(tensor) - found.numel() for tensor, found in zip(tensors, values, strict=True)], np.int64
-    )
+    hidden = np.zeros(len(values), np.int64)
+    for row, tensor in enumerate(tensors):
+        if tensor.layout is not torch.strided:
+            hidden[row] = _elements(tensor) - values[row].numel()
     device = next((found.device for found in values if found.device.type != "cpu"), None)
     if device is None:
         table = _table(_CPU.measure(values, factor), hidden)
@@ -126,6 +127,9 @@ def _on(device: torch.device) -> DeviceMeasuring:
 
 def _dense_values(tensor: torch.Tensor) -> torch.Tensor:
     """The stored values as a flat tensor of fp32, bf16, fp16 or float64."""
+    # The usual ones first: there may be hundreds.
+    if tensor.layout is torch.strided and tensor.dtype in _NATIVE and not tensor.is_neg():
+        return tensor.detach().reshape(-1)
     found = tensor.detach()
     if found.layout is torch.sparse_coo:
         found = found.coalesce().values()

@@ -46,7 +46,10 @@ class _Hook:
 
         A replica of a data-parallel model shares the hooks of its original, and is heard for it.
         """
-        hooks, own = getattr(module, kind), self._module()
+        own = self._module()
+        if own is module:
+            return False
+        hooks = getattr(module, kind)
         if own is not None and hooks is getattr(own, kind):
             return False
         for number in [number for number, hook in hooks.items() if hook is self]:

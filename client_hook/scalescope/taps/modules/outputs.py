@@ -25,6 +25,12 @@ def _none() -> None:
 # What torch.jit.is_tracing and torch.func ask themselves.
 _trace: Callable[[], object] = getattr(torch._C, "_get_tracing_state", _none)  # noqa: SLF001 - detected
 _transform: Callable[[], object] = getattr(torch._C._functorch, "peek_interpreter_stack", _none)  # noqa: SLF001 - same
+# How many modes see each operation, and what keeps it from them.
+_modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", int)  # noqa: SLF001 - same
+_without_modes: Callable[[], contextlib.AbstractContextManager[object]] = getattr(
+    dispatching, "_disable_current_modes", contextlib.nullcontext
+)
+_AS_IT_IS = contextlib.nullcontext()
 
 
 def floating(answer: object) -> list[torch.Tensor]:
@@ -48,7 +54,7 @@ def values_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """
     if is_lazy(tensor):
         return None
-    found = local(tensor.detach())
+    found = local(tensor.detach()) if tensor.requires_grad or type(tensor) not in _PLAIN else tensor
     if type(found) not in _PLAIN or found.is_meta or found.is_nested:
         return None
     if found.layout is torch.strided:
@@ -69,12 +75,7 @@ def unobserved() -> contextlib.AbstractContextManager[object]:
     Selective checkpointing keeps a list of the operations of a forward, for instance, and takes the results of
     the recomputed ones from it in turn: one of ours among them would shift all others.
     """
-    depth = getattr(torch._C, "_len_torch_dispatch_stack", None)  # noqa: SLF001 - detected
-    disable = getattr(dispatching, "_disable_current_modes", None)
-    if depth is None or disable is None or not depth():
-        return contextlib.nullcontext()
-    modes: contextlib.AbstractContextManager[object] = disable()
-    return modes
+    return _without_modes() if _modes() else _AS_IT_IS
 
 
 def _is_captured() -> bool:

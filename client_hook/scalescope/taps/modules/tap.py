@@ -57,7 +57,8 @@ class ModulesTap:
         # Answers without a graph yet, by module: checkpointing makes it in the backward.
         self._owed: Counter[int] = Counter()
         self._called: set[int] = set()
-        self._dtypes: dict[str, str] = {}
+        # By module, of the first tensor of its last answer.
+        self._dtypes: dict[int, torch.dtype] = {}
         # As it was when the updates became dense.
         self._state: State | None = None
         self._listening = self._dense = False
@@ -114,10 +115,7 @@ class ModulesTap:
         """The gradient of what a module answered is complete."""
         if self._listening and self._has_room() and not is_transformed():
             with unobserved():
-                values = values_of(gradient)
-                if values is not None:
-                    self._enter("backward", index, values, extremes(values))
-                    self._histograms.add("backward", index, values)
+                self._look("backward", index, gradient)
 
     def closing(self, update: Update) -> None:
         try:
@@ -154,7 +152,9 @@ class ModulesTap:
         self._loop.sampling.trouble.ask(heard.troubled)
         self._loop.sampling.heed_trouble()
         self._setups.tell("autocast", self.autocast)
-        self._setups.tell("modules", dict(self._dtypes))
+        entries = self._modules.entries
+        dtypes = {entries[index].name: str(dtype).removeprefix("torch.") for index, dtype in self._dtypes.items()}
+        self._setups.tell("modules", dtypes)
         return heard
 
     def _is_open(self) -> bool:
@@ -170,12 +170,9 @@ class ModulesTap:
         tensors = floating(answer)
         with unobserved():
             for tensor in tensors:
-                values = values_of(tensor)
-                if values is not None:
-                    self._enter("forward", index, values, extremes(values))
-                    self._histograms.add("forward", index, values)
+                self._look("forward", index, tensor)
         if tensors:
-            self._dtypes[self._modules.entries[index].name] = str(tensors[0].dtype).removeprefix("torch.")
+            self._dtypes[index] = tensors[0].dtype
             if not torch.is_grad_enabled():
                 self._owed[index] += 1
         if tensors and not any(self.autocast.values()):
@@ -194,6 +191,12 @@ class ModulesTap:
             # A leaf is a parameter that a module hands out, and outlives the update.
             if tensor.requires_grad and not tensor.is_leaf and len(self._gradient_hooks) < _MAX_ENTRIES:
                 self._gradient_hooks.append(tensor.register_hook(Returning(self, index)))
+
+    def _look(self, where: Where, index: int, tensor: torch.Tensor) -> None:
+        values = values_of(tensor)
+        if values is not None and self._has_room():
+            self._entries.append(Entry(where, index, values.numel(), extremes(values)))
+            self._histograms.add(where, index, values)
 
     def _enter(self, where: Where, index: int, values: torch.Tensor, found: Extremes) -> None:
         if self._has_room():
