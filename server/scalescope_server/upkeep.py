@@ -1,7 +1,7 @@
 """What a server does to its database by itself: it erases deleted runs, and prunes what is old.
 
-A piece at a time, each a few milliseconds of the writer's, with a rest after it: what trainers send goes first. Where
-it ends, by a restart or an error, it goes on; several servers that do it at once do it once.
+A piece at a time, each some ten milliseconds of the writer's, with a rest after it: what trainers send goes first.
+Where it ends, by a restart or an error, it goes on; several servers that do it at once do it once.
 """
 
 from __future__ import annotations

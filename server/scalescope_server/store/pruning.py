@@ -36,7 +36,7 @@ from scalescope_server.store.upsert import larger
 KEPT_AROUND = ("skip", "growth", "backoff", "scale_set", "nonfinite")
 # Updates that stay before and after each: a scale that doubles every 2000 updates keeps 6 % of them.
 MARGIN = 64
-# What one piece looks at: values of updates, about, and updates. A few milliseconds of a database's time.
+# What one piece looks at: values of updates, about, and updates. Some ten milliseconds of a writer's time.
 PIECE_VALUES = 8192
 PIECE_STEPS = 512
 # Of what a row takes in a SQLite file, keys and indexes with it: measured on a run of a million updates.

@@ -104,10 +104,16 @@ class _Reading:
             return
         asked = {"of_series": list(place_of), "of_rank": rank, "start": first, "end": last}
         empty: list[Any] = [None] * (1 + len(self.columns) + len(self.own))
-        for series, step, segment, value, flag in connection.execute(_VALUES, asked):
-            if not self.merged and step > self.frontier.step_of(segment, rank):
+        ends = {
+            segment: last if self.merged else self.frontier.step_of(segment, rank) for segment in self.frontier.segments
+        }
+        for series, step, segment, value, flag in connection.execute(_VALUES, asked).all():
+            if step > ends.get(segment, -1):
                 continue
-            found.setdefault((step, segment), empty.copy())[place_of[series]] = stored_value(value, flag)
+            row = found.get((step, segment))
+            if row is None:
+                row = found[step, segment] = empty.copy()
+            row[place_of[series]] = value if not flag else stored_value(value, flag)
 
     def _next(self, connection: Connection, rank: int, beyond: int) -> int | None:
         """The next step of that rank that is stored: a run may have gaps of millions."""
