@@ -72,7 +72,11 @@ def _wrong(row: Any, values: Sequence[Valued]) -> str:
 
 
 def _stored(connection: Connection, run: int) -> dict[Place, Any]:
-    of_run = select(tables.rollup).join(tables.series).where(tables.series.c.run == run)
+    of_run = (
+        select(tables.rollup)
+        .join(tables.series, tables.series.c.key == tables.rollup.c.series)
+        .where(tables.series.c.run == run)
+    )
     return {Place(row.series, row.rank, row.level, row.bucket): row for row in connection.execute(of_run)}
 
 
@@ -85,6 +89,10 @@ def _exact(connection: Connection, run: int) -> Iterator[tuple[int, int, int, fl
             value, flag = getattr(row, name), row.nonfinite >> (FLAG_BITS * place) & FLAG_MASK
             if value is not None or flag:
                 yield series[name], row.rank, row.step, float(restored([value], [flag])[0])
-    scalars = select(tables.scalar).join(tables.series).where(tables.series.c.run == run)
+    scalars = (
+        select(tables.scalar)
+        .join(tables.series, tables.series.c.key == tables.scalar.c.series)
+        .where(tables.series.c.run == run)
+    )
     for row in connection.execute(scalars):
         yield row.series, row.rank, row.step, float(restored([row.value], [row.flag])[0])

@@ -15,7 +15,7 @@ from scalescope.packing import unpack
 from scalescope_server.store import tables
 from scalescope_server.store.columns import FOLDS, columns_of
 from scalescope_server.store.folding import Key, counts_of, positions_of
-from scalescope_server.store.levels import FACTOR
+from scalescope_server.store.levels import FACTOR, lowest_for
 from scalescope_server.store.sample_rollup import packed_of, pile_of
 from scalescope_server.store.tables import ALL_RANKS
 from sqlalchemy import Connection, Table, select
@@ -41,15 +41,18 @@ def stale_piles(connection: Connection, run: int, levels: int) -> Iterator[str]:
 
 
 def _stale(connection: Connection, run: int, levels: int, records: Iterator[Record], rolled: Table) -> Iterator[str]:
-    several = connection.execute(select(tables.run.c.world_size).where(tables.run.c.key == run)).scalar_one() > 1
-    expected: defaultdict[Key, Rows] = defaultdict(dict)
-    for record in records:
-        for rank in (record.key.rank, ALL_RANKS) if several and _is_of_all(record.key) else (record.key.rank,):
-            for level in range(1, levels + 1):
-                bucket = record.key.bucket // FACTOR**level
-                _add(expected[record.key._replace(rank=rank, level=level, bucket=bucket)], record.rows)
+    of_run = connection.execute(select(tables.run).where(tables.run.c.key == run)).one()
     read = _pile_rows if rolled is tables.sample_rollup else _tally_rows
     found = {_key(row): read(row) for row in connection.execute(select(rolled).where(rolled.c.run == run))}
+    expected: defaultdict[Key, Rows] = defaultdict(dict)
+    for record in records:
+        of_all = of_run.world_size > 1 and _is_of_all(record.key)
+        for rank in (record.key.rank, ALL_RANKS) if of_all else (record.key.rank,):
+            # Where one record stands alone in a bucket there is no level.
+            lowest = lowest_for(of_run.every)
+            for level in range(lowest, max(levels, lowest) + 1):
+                bucket = record.key.bucket // FACTOR**level
+                _add(expected[record.key._replace(rank=rank, level=level, bucket=bucket)], record.rows)
     for key in sorted({*found, *expected}):
         if not _same(found.get(key, {}), expected.get(key, {})):
             yield f"{rolled.name} {key}: expected {expected.get(key)}, got {found.get(key)}"

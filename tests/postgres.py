@@ -63,6 +63,17 @@ class Cluster:
         """The process that all others of the cluster are children of."""
         return int((self.folder / "postmaster.pid").read_text().split()[0])
 
+    @property
+    def user(self) -> str | None:
+        """Whose processes they are, where they are not ours: it does not run as root."""
+        user: str | None = self._server.system_user
+        return user
+
+    @property
+    def running(self) -> bool:
+        """Whether it is there, or thinks that it is: a killed one has left no trace."""
+        return (self.folder / "postmaster.pid").exists()
+
     def start(self) -> None:
         """Start it and wait until it answers."""
         self._control("start", "-l", str(self.folder / "log"))

@@ -60,9 +60,9 @@ def feed(link: Link, source: Source, count: int = 1, size: int = 8) -> None:
     link.wake()
 
 
-def until(true: Callable[[], bool]) -> None:
+def until(true: Callable[[], bool], within_s: float = DEADLINE_S) -> None:
     """Wait for what another thread brings about and nobody announces."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + within_s
     never = threading.Event()
     while not true():
         assert time.monotonic() < deadline, "it never came about"

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.chaos.databases import sqlite_file
+from tests.chaos.databases import postgres_cluster, sqlite_file
 from tests.chaos.faults import FAULTS
 from tests.chaos.rounds import Outcome, drawn, play, table
 from tests.chaos.stage import stage
 
-ENGINES = {"sqlite": sqlite_file}
+ENGINES = {"sqlite": sqlite_file, "postgres": postgres_cluster}
 
 
 def main() -> int:

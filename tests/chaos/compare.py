@@ -114,7 +114,11 @@ class _Segment:
                 yield f"update {step}: expected {told}, got {(row.scale, row.skipped, row.loss)}"
 
     def _wrong_own(self) -> Iterator[str]:
-        own = select(tables.scalar).join(tables.series).where(tables.series.c.name == "own")
+        own = (
+            select(tables.scalar)
+            .join(tables.series, tables.series.c.key == tables.scalar.c.series)
+            .where(tables.series.c.name == "own")
+        )
         of_segment = own.where(tables.series.c.run == self._segment.run, tables.scalar.c.segment == self._segment.key)
         found = {row.step - self._segment.first_step: row.value for row in self._connection.execute(of_segment)}
         for step, _ in self.steps:

@@ -43,13 +43,16 @@ def kill_trainer(scene: Scene) -> None:
 
 
 def kill_database(scene: Scene) -> None:
-    """The database is killed and comes back; the server answers all the while."""
+    """The database, or one of its processes, is killed and comes back; the server answers all the while."""
     scene.begin()
     scene.at(scene.chance.uniform(0.1, 0.6))
     with scene.healthy():
-        scene.stage.database.kill()
-        scene.soon(0.1, 1.5)
-        scene.stage.database.start()
+        if scene.maybe(0.3):
+            scene.stage.database.wound()
+        else:
+            scene.stage.database.kill()
+            scene.soon(0.1, 1.5)
+            scene.stage.database.start()
         scene.soon(0.1, 0.5)
 
 

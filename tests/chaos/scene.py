@@ -29,8 +29,8 @@ PUSHES = 5
 HEALTHY_WITHIN_S = 1.0
 
 _processes = multiprocessing.get_context("forkserver")
-# The training is imported once, and each start of it takes milliseconds.
-_processes.set_forkserver_preload(["tests.chaos.training"])
+# What a training needs is imported once, and each start of it takes milliseconds.
+_processes.set_forkserver_preload(["tests.chaos.warm"])
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Scene:
     def at(self, share: float) -> None:
         """Wait until the training has come so far."""
         start = self.starts[-1]
-        until(lambda: _written(start.plan.record) >= share * self.updates or not start.process.is_alive())
+        until(lambda: _written(start.plan.record) >= share * self.updates or not start.process.is_alive(), END_WITHIN_S)
 
     def soon(self, least: float = 0.0, most: float = 1.0) -> None:
         """Let so many seconds pass."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.chaos.compare import Told, compare
-from tests.chaos.databases import sqlite_file
+from tests.chaos.databases import postgres_cluster, sqlite_file
 from tests.chaos.faults import FAULTS
 from tests.chaos.rounds import drawn, play
 from tests.chaos.stage import Stage, stage
 from tests.chaos.training import Plan, read_record, train
 from tests.serving import serving
 
-SQLITE = [name for name in FAULTS if name != "kill-database"]
+SHORT: dict[str, Any] = {"updates": 100, "locked_s": 1.0}
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +26,23 @@ def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield staged
 
 
-@pytest.mark.parametrize("fault", SQLITE)
+@pytest.fixture(scope="module")
+def on_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    folder = tmp_path_factory.mktemp("chaos")
+    with postgres_cluster(folder) as database, stage(folder, database) as staged:
+        yield staged
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "kill-database"])
 def test_nothing_is_lost_and_nothing_doubled(on_sqlite: Stage, fault: str) -> None:
-    outcome = play(on_sqlite, fault, "a", updates=100, locked_s=1.0)
+    outcome = play(on_sqlite, fault, "a", **SHORT)
+    assert outcome.wrong == ()
+    assert outcome.rows > 0
+
+
+@pytest.mark.parametrize("fault", ["kill-database", "locked"])
+def test_nothing_is_lost_and_nothing_doubled_on_postgres(on_postgres: Stage, fault: str) -> None:
+    outcome = play(on_postgres, fault, "a", **SHORT)
     assert outcome.wrong == ()
     assert outcome.rows > 0
 
@@ -65,6 +80,7 @@ def test_the_comparison_finds_what_is_wrong(tmp_path: Path) -> None:
 
 
 def test_each_fault_is_drawn_as_often_as_any_other_and_again_from_the_same_seed() -> None:
-    rounds = list(drawn(SQLITE, 12, 7))
-    assert sorted(fault for fault, _ in rounds) == sorted(SQLITE * 2)
-    assert rounds == list(drawn(SQLITE, 12, 7)) != list(drawn(SQLITE, 12, 8))
+    faults = list(FAULTS)
+    rounds = list(drawn(faults, 14, 7))
+    assert sorted(fault for fault, _ in rounds) == sorted(faults * 2)
+    assert rounds == list(drawn(faults, 14, 7)) != list(drawn(faults, 14, 8))
