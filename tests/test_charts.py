@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
 import plotly.graph_objects as go
@@ -55,6 +56,16 @@ def test_one_answer_holds_every_chart_and_the_last_update(filled: Served) -> Non
         go.Figure(chart["figure"])
         assert chart["missing"] is None
         assert chart["grain"] in ("1 point = 1 update", "1 point = 1 sampled update")
+
+
+def test_figures_are_compressed_for_whoever_takes_that(filled: Served) -> None:
+    plain = filled.get("/api/runs/run-1/figures")
+    for accepted, packed in (("gzip, br", True), ("identity", False), ("gzip;q=0", False)):
+        answer = filled.get("/api/runs/run-1/figures", accept_encoding=accepted)
+        assert (answer.headers.get("content-encoding") == "gzip", answer.headers["vary"]) == (packed, "accept-encoding")
+        assert (gzip.decompress(answer.body) if packed else answer.body) == plain.body
+        assert len(answer.body) == int(answer.headers["content-length"])
+    assert filled.get("/api/runs/none/figures", accept_encoding="gzip").status == 404
 
 
 def test_only_the_charts_in_view_are_drawn(filled: Served) -> None:

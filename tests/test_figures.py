@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import msgspec
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import flushed, headroom, overflowed
 from scalescope.numerics.formats import BF16, FP16
 from scalescope.numerics.measures import evaluate
-from scalescope_server.figures.chart import Chart, Look, log2_axis, plain
+from scalescope_server.figures.chart import Chart, Look, log2_axis, numbers, plain
 from scalescope_server.figures.grid import gridded
 from scalescope_server.figures.layer import layer_chart, readings
 from scalescope_server.figures.layers import layers_chart
@@ -315,3 +318,20 @@ def golden() -> list[dict[str, object]]:
 
 def test_the_golden_answers_that_the_page_is_held_to_are_those_of_the_numerics() -> None:
     assert json.loads(GOLDEN.read_text()) == json.loads(json.dumps(golden()))
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.floats(width=64)), st.integers(2, 7))
+def test_numbers_are_the_decimals_that_people_would_write(values: list[float], digits: int) -> None:
+    found = numbers(values, digits)
+    for value, told in zip(values, found, strict=True):
+        if not math.isfinite(value):
+            assert told is None
+        elif 1e-16 < abs(value) < 1e16:
+            assert told is not None
+            # What lies half-way between two decimals may go either way.
+            assert told == float(f"{value:.{digits}g}") or math.isclose(
+                told, value, rel_tol=0.5000001 * 10 ** (1 - digits)
+            )
+        else:
+            assert told == pytest.approx(value, rel=10 ** (1 - digits))

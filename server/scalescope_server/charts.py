@@ -10,7 +10,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from scalescope_server.answers import json_answer
+from scalescope_server.compressed import AcceptedHere, compressed_answer
 from scalescope_server.figures.answers import draw_layer, draw_layers, draw_overview
 from scalescope_server.figures.chart import Look
 from scalescope_server.figures.palette import PALETTES, PaletteName
@@ -47,16 +47,20 @@ WantedHere = Annotated[Wanted, Depends(wanted)]
 
 @router.get("")
 async def overview(
-    run: RunHere, rooms: RoomsHere, wanted: WantedHere, chart: Annotated[list[str] | None, Query(max_length=64)] = None
+    run: RunHere,
+    rooms: RoomsHere,
+    wanted: WantedHere,
+    chart: Annotated[list[str] | None, Query(max_length=64)] = None,
+    accepted: AcceptedHere = "",
 ) -> Response:
     """The named charts of the run (by default all), the names of all it has, and what the tiles show."""
-    return json_answer(await rooms.reading.read(draw_overview, rooms.store.reader, run, wanted, chart))
+    return await compressed_answer(rooms.reading, accepted, draw_overview, rooms.store.reader, run, wanted, chart)
 
 
 @router.get("/facts")
-async def facts(run: RunHere, rooms: RoomsHere) -> Response:
+async def facts(run: RunHere, rooms: RoomsHere, accepted: AcceptedHere = "") -> Response:
     """What an ordinary window of the run looks like, in words, what was unusual, and the set-up."""
-    return json_answer(await rooms.reading.read(draw_told, rooms.store.reader, run))
+    return await compressed_answer(rooms.reading, accepted, draw_told, rooms.store.reader, run)
 
 
 @router.get("/layers")
@@ -66,12 +70,17 @@ async def layers(
     wanted: WantedHere,
     measure: LayerMeasure = "subnormal_share",
     match: Annotated[str, Query(max_length=512)] = "",
+    accepted: AcceptedHere = "",
 ) -> Response:
     """The heat map of one measure over the parameters, or modules, whose name contains ``match``."""
-    return json_answer(await rooms.reading.read(draw_layers, rooms.store.reader, run, wanted, measure, match))
+    return await compressed_answer(
+        rooms.reading, accepted, draw_layers, rooms.store.reader, run, wanted, measure, match
+    )
 
 
 @router.get("/layers/{parameter:path}")
-async def layer(run: RunHere, parameter: str, rooms: RoomsHere, wanted: WantedHere) -> Response:
+async def layer(
+    run: RunHere, parameter: str, rooms: RoomsHere, wanted: WantedHere, accepted: AcceptedHere = ""
+) -> Response:
     """One parameter's exponent histogram over time, and the readings behind it."""
-    return json_answer(await rooms.reading.read(draw_layer, rooms.store.reader, run, wanted, parameter))
+    return await compressed_answer(rooms.reading, accepted, draw_layer, rooms.store.reader, run, wanted, parameter)

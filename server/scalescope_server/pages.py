@@ -19,6 +19,7 @@ import jinja2
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import HTMLResponse
 
+from scalescope_server.compressed import takes_gzip
 from scalescope_server.errors import NotFoundError
 
 router = APIRouter(include_in_schema=False)
@@ -68,7 +69,7 @@ def static(
         raise NotFoundError(f"there is no file called {name!r}", field="name")
     current = plotly_version() if name == PLOTLY else frontend_version()
     keep = FOR_EVER if version == current else ASK_AGAIN
-    return _answer(name, if_none_match, keep, compressed=_takes_gzip(accept_encoding))
+    return _answer(name, if_none_match, keep, compressed=takes_gzip(accept_encoding))
 
 
 @functools.cache
@@ -140,11 +141,6 @@ def _answer(name: str, known: str | None, keep: str, *, compressed: bool = False
     if compressed:
         headers["content-encoding"] = "gzip"
     return Response(content, media_type=_TYPES[_suffix(name)], headers=headers)
-
-
-def _takes_gzip(accepted: str) -> bool:
-    """Whether a browser said so; a weight of nothing is a no."""
-    return re.search(r"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))", accepted) is not None
 
 
 @functools.cache

@@ -41,6 +41,7 @@ _LARGEST_EXPONENT = 1023.0
 _LARGEST_COUNT, _LARGEST_SPELLED = 1e9, 12
 _LONGEST_AMOUNT = 60
 _EPS = sys.float_info.epsilon
+_POWERS = np.array([float(f"1e{power}") for power in range(23)])
 # Where a share is nothing throughout, an axis of fractions of a percent would look like a measurement.
 _LEAST_SHARE, _TOP_OF_NOTHING = 1e-4, 0.01
 
@@ -235,7 +236,22 @@ def grain(bucket: int, what: str = "last value, the band spans min to max", *, o
 
 def numbers(values: Iterable[float] | NDArray[np.float64], digits: int = 6) -> list[float | None]:
     """Values for JSON: six significant digits are more than a pixel shows; NaN and infinity are gaps."""
-    return [float(f"{v:.{digits}g}") if math.isfinite(v) else None for v in map(float, values)]
+    given = np.asarray(values if isinstance(values, np.ndarray) else list(values), np.float64)
+    finite = np.isfinite(given)
+    found = _rounded(np.where(finite, given, 0.0), digits).tolist()
+    return list(found) if finite.all() else [v if known else None for v, known in zip(found, finite, strict=True)]
+
+
+def _rounded(values: NDArray[np.float64], digits: int) -> NDArray[np.float64]:
+    """To so many significant digits, as the nearest floats to these decimals; as they are beyond 1e-17 and 1e22."""
+    with np.errstate(divide="ignore"):
+        size = np.floor(np.log10(np.abs(values)))
+    places = np.where(np.isfinite(size), digits - 1 - size, 0).astype(np.int64)
+    # Powers of ten up to 22 are exact as floats, so that one product or quotient rounds once.
+    last = len(_POWERS) - 1
+    up, down = _POWERS[np.clip(places, 0, last)], _POWERS[np.clip(-places, 0, last)]
+    found = np.where(places > 0, np.rint(values * up) / up, np.rint(values / down) * down)
+    return np.asarray(np.where(np.abs(places) > last, values, found))
 
 
 def amount(value: object) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Connection, Select, bindparam, select
 
 from scalescope_server.store import tables
@@ -80,19 +81,19 @@ def counts_of(name: str, skipped: Series) -> Series:
 def _rolled(
     connection: Connection, run: int, names: Sequence[str], start: int, stop: int, level: int, rank: int
 ) -> dict[str, Series]:
-    size = bucket_size(level)
+    size, keys = bucket_size(level), _keys(connection, run, names)
     of_view = {"of_rank": rank, "of_level": level, "start": start // size, "end": (stop - 1) // size}
-    stored = {
-        name: _rolled_series(connection, {**of_view, "of_series": key}, size)
-        for name, key in _keys(connection, run, names).items()
-    }
-    return _completed(names, stored)
-
-
-def _rolled_series(connection: Connection, of_view: Mapping[str, int], size: int) -> Series:
+    rows = connection.execute(_ROLLED, {**of_view, "of_series": sorted(keys.values())}).all() if keys else []
     # Null becomes NaN; whole numbers below 2**53 are exact as float64.
-    rows = np.array([tuple(row) for row in connection.execute(_ROLLED, of_view)], np.float64).reshape(-1, 8)
-    bucket, n, low, high, last, total, nan, inf = rows.T
+    columns = np.array([tuple(row) for row in rows], np.float64).reshape(-1, 9)
+    first = {key: np.searchsorted(columns[:, 0], [key, key + 1]) for key in keys.values()}
+    return _completed(
+        names, {name: _rolled_series(columns[slice(*first[key]), 1:], size) for name, key in keys.items()}
+    )
+
+
+def _rolled_series(columns: NDArray[np.float64], size: int) -> Series:
+    bucket, n, low, high, last, total, nan, inf = columns.T
     total = np.where((n > 0) & np.isfinite(total), total, np.nan)
     whole = np.int64
     return Series(
@@ -158,10 +159,11 @@ _SCALARS = (
     .where(tables.scalar.c.step.between(bindparam("start"), bindparam("end")))
     .order_by(tables.scalar.c.step, tables.scalar.c.segment)
 )
+_rolled_row = tables.rollup.c
 _ROLLED = (
-    select(*(tables.rollup.c[name] for name in ("bucket", "n", "min", "max", "last", "sum", "nan", "inf")))
-    .where(tables.rollup.c.series == bindparam("of_series"), tables.rollup.c.rank == bindparam("of_rank"))
-    .where(tables.rollup.c.level == bindparam("of_level"))
-    .where(tables.rollup.c.bucket.between(bindparam("start"), bindparam("end")))
-    .order_by(tables.rollup.c.bucket)
+    select(*(_rolled_row[name] for name in ("series", "bucket", "n", "min", "max", "last", "sum", "nan", "inf")))
+    .where(_rolled_row.series.in_(bindparam("of_series", expanding=True)), _rolled_row.rank == bindparam("of_rank"))
+    .where(_rolled_row.level == bindparam("of_level"))
+    .where(_rolled_row.bucket.between(bindparam("start"), bindparam("end")))
+    .order_by(_rolled_row.series, _rolled_row.bucket)
 )
