@@ -11,7 +11,7 @@ import pytest
 import torch
 from scalescope.numerics.measure import path_of
 from scalescope.taps.loop import Loop
-from scalescope.taps.scaler import routine
+from scalescope.taps.routine import notes as routine
 from scalescope.updates import Update
 from torch import nn
 

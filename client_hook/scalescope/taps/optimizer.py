@@ -18,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from scalescope.taps.backward.hooks import NO_TASK, graph_task
 from scalescope.taps.edge import eager
 from scalescope.taps.loop import Loop
+from scalescope.taps.routine.steps import StepNotes
 
 # What a step is called with, as torch hands it to a hook: positional (the optimizer first) and named.
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -31,6 +32,7 @@ class OptimizerTap:
         self._stepped: set[int] = set()
         self._stepped_in = NO_TASK
         self._handles: list[RemovableHandle] = []
+        self.routine = StepNotes(loop)
 
     def attach(self) -> None:
         self._loop.pass_through(self.hear_backward)
@@ -46,13 +48,15 @@ class OptimizerTap:
 
     def stepping(self, optimizer: torch.optim.Optimizer, arguments: Arguments) -> Arguments | None:
         """Before a step. The answer takes the place of its arguments: a closure that tells us when it ran."""
+        closure = _closure_of(arguments)
+        if self.routine.stepping(optimizer, closure=closure is not None):
+            return None
         self._loop.catch_up()
         if id(optimizer) in self._stepped:
             self._close()
         if self._loop.stopwatch.running:
             self._loop.stopwatch.step_began()
         number = self._loop.numbers[id(optimizer)]
-        closure = _closure_of(arguments)
         if closure is None:
             self._loop.hear_backward()
             if self._loop.sampling.due(number):
@@ -62,6 +66,8 @@ class OptimizerTap:
         return _with_closure(arguments, self._listening(number, closure)) if self._loop.sampling.due(number) else None
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.routine.stepped(optimizer):
+            return
         self._stepped.add(id(optimizer))
         self._stepped_in = graph_task()
         if self._loop.stopwatch.running:
@@ -72,6 +78,7 @@ class OptimizerTap:
 
     def remove(self) -> None:
         """Close a round that is still open, and take the hooks off."""
+        self.routine.leave(odd=False)
         if self._stepped:
             self._close()
         for handle in self._handles:
@@ -104,7 +111,7 @@ class OptimizerTap:
 
     def _close(self) -> None:
         self._stepped.clear()
-        self._loop.close()
+        self.routine.consider(self._loop.close())
 
 
 class StepTap:

@@ -24,7 +24,7 @@ from scalescope.taps.parameters import Parameters
 from scalescope.taps.probe.result import ProbeResult
 from scalescope.taps.probe.run import LossFunction
 from scalescope.taps.probe.tap import ProbeTap
-from scalescope.taps.scaler.routine import Routine
+from scalescope.taps.routine.notes import Notes
 from scalescope.taps.scaler.strangers import StrangersTap
 from scalescope.taps.scaler.swapped import tap_scaler, untap_scalers
 from scalescope.taps.scaler.tap import ScalerTap
@@ -111,8 +111,9 @@ class TrainingTap:
         parameters.modules = modules.entries
         self._modules_tap = ModulesTap(modules, self._loop, self._setups, training.histograms)
         self._scaler_tap = ScalerTap(self._loop, parameters)
-        recording.overtaken = _weakly(self._scaler_tap.routine)
         self._optimizer_tap = OptimizerTap(self._loop)
+        closes = self._optimizer_tap if training.scaler is None else self._scaler_tap
+        recording.overtaken = _weakly(closes.routine)
         libraries = [each for each in training.optimizers if isinstance(each, LibraryOptimizer)]
         self._library_taps = [LibraryTap(self._loop, optimizer) for optimizer in libraries]
         self._strangers_tap = StrangersTap(self._loop, None if training.scaler is None else self._scaler_tap)
@@ -187,7 +188,7 @@ def histogram_kinds(given: Collection[object], *, modules: bool) -> frozenset[st
     return frozenset(map(str, given))
 
 
-def _weakly(routine: Routine) -> Callable[[], int]:
+def _weakly(routine: Notes) -> Callable[[], int]:
     """Its ``overtaken``; -1 once it is gone: what is recorded must not be kept by what records it."""
     reference = weakref.ref(routine)
 

@@ -16,9 +16,9 @@ from scalescope.taps.facts import is_among_ranks
 from scalescope.taps.loop import Loop
 from scalescope.taps.optimizer import has_hooks
 from scalescope.taps.parameters import Parameters
+from scalescope.taps.routine.scaler import Found, ScalerNotes
 from scalescope.taps.scaler.device import Awaited, DeviceSide
 from scalescope.taps.scaler.outside import OutsideSteps
-from scalescope.taps.scaler.routine import Found, Routine
 from scalescope.taps.scaler.scale import Reader
 from scalescope.updates import OptimizerVerdict
 
@@ -49,7 +49,7 @@ class ScalerTap:
         self._arriving: list[Value] | None = None
         self._scale, self._tracker = Reader("_scale"), Reader("_growth_tracker")
         self.outside = OutsideSteps(loop)
-        self.routine = Routine(loop, self._scale, self._tracker, self)
+        self.routine = ScalerNotes(loop, self._scale, self._tracker, self)
         # Whose step was heard, and whether it was the scaler's.
         self._stepped = self.routine.stepped
 

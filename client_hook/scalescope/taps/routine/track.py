@@ -16,6 +16,9 @@ from scalescope.taps.backward.ends import Ends
 from scalescope.taps.backward.freshness import Stamp, stamp_of
 from scalescope.taps.windows.window import Window
 
+# A gradient as backward passes left it, whether it has a graph of its own, and how many they were.
+Pass = tuple[Stamp, bool, int]
+
 
 class Track:
     """See the module. ``passes`` are in the gradients of the update under way, which ``fresh`` began at zero.
@@ -30,7 +33,7 @@ class Track:
         after: what counts that version up from a pass to the end of its update; None where none is left by then.
         bump: what unscaling counts a gradient's version up by; None before that was seen.
         found: what the scaler found, a tensor of one element by its device; None before it looked.
-        asked, explicit: whether the scaler was asked for the step, and whether it had unscaled before that.
+        asked, explicit: whether the step was asked for, and whether the scaler had unscaled before that.
         decides: whether the optimizer itself, and not the scaler, decides on what was found.
     """
 
@@ -89,25 +92,23 @@ class Track:
         """Whether no backward pass came since the last one that was found."""
         return self.first() == self.last() == self.to_come
 
-    def find(self, since: int = 0) -> tuple[bool, tuple[Stamp, bool, int] | None]:
-        """Whether at most one pass ran since the last time, and did what one does.
-
-        And, if any did: the gradient, whether it has a graph of its own, and how many they were.
+    def find(self, since: int = 0) -> tuple[bool, Sequence[Pass]]:
+        """Whether at most one pass ran since the last time, and did what one does. And those that did.
 
         ``since``: what the gradient's version was counted up by after them.
         """
         first, last = self.first(), self.last()
         if first == last == self.to_come:
-            return True, None
+            return True, ()
         added, self.to_come = self.to_come - first, first
         gradient, before = self.parameter.grad, self.at
         if gradient is None:
-            return False, (None, False, added)
+            return False, ((None, False, added),)
         # The counter that autograd itself goes by when it checks what it saved.
         identity, version = self.at = id(gradient), gradient._version - since  # noqa: SLF001
         graph = gradient.requires_grad
         # One that is sharded is no tensor of its own.
-        regular = first == last and added == 1 and not graph and type(gradient) is torch.Tensor and self.found is None
+        plain = first == last and not graph and type(gradient) is torch.Tensor
         fresh = before is None or identity != before[0] or version <= before[1]
         if fresh:
             if self.anew is None:
@@ -121,7 +122,10 @@ class Track:
         if fresh or not self.passes:
             self.fresh, self.passes = fresh, 0
         self.passes += 1
-        return regular and follows, (self.at, graph, added)
+        if added > 1:
+            begun = self.anew if before is None or fresh else before[1] + 1
+            return False, _each(identity, version, begun or 0, added) if plain else ((self.at, graph, added),)
+        return plain and follows and self.found is None, ((self.at, graph, 1),)
 
     def see_unscaled(self) -> None:
         """The scaler has just unscaled what was found."""
@@ -145,12 +149,20 @@ class Track:
             return False
         return self.after == before
 
-    def window(self, scale: Value | None, found: Sequence[Value]) -> Window:
-        """Its window as those would tell it who hear all of it."""
+    def window(self, scale: Value | None = None) -> Window:
+        """What those who hear all of it would tell of its window's passes, under ``scale``."""
         window = Window(0)
         window.runs = ((scale, self.passes),)
-        window.unscale = "explicit" if self.explicit else "implicit"
-        window.unscaled_by, window.found = scale, found
         window.passes = window.micro_batches = self.passes
         window.fresh = self.fresh
         return window
+
+
+def _each(identity: int, version: int, begun: int, added: int) -> Sequence[Pass]:
+    """So many passes one by one, if all are in a gradient that is at ``version`` and was at ``begun`` after the first.
+
+    Each counts the version up by one. Else it is not known which of them are in it.
+    """
+    if version != begun + added - 1:
+        return (((identity, version), False, added),)
+    return [((identity, begun + number), False, 1) for number in range(added)]

@@ -1,0 +1,1 @@
+"""Updates that go as those before them went, noted down in a few lines."""
