@@ -6,7 +6,8 @@ from alembic import context
 
 
 def run() -> None:
-    context.configure(connection=context.config.attributes["connection"])
+    attributes = context.config.attributes
+    context.configure(connection=attributes["connection"], on_version_apply=attributes["on_version_apply"])
     # The store has begun a transaction: the revisions become part of it, all or none.
     context.run_migrations()
 

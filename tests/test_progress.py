@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 
-from scalescope.progress import ProgressLine
+from scalescope.progress import ProgressLine, Stages
 
 
 class Terminal(io.StringIO):
@@ -61,3 +61,25 @@ def test_short_work_on_a_pipe_shows_only_its_result() -> None:
     line.show(0)
     line.finish("Done.")
     assert out.getvalue() == "Done.\n"
+
+
+def test_work_whose_end_is_not_known_has_no_bar() -> None:
+    out, clock = Terminal(), Clock()
+    line = ProgressLine(out, None, "kB", clock)
+    line.show(0)
+    clock.now += 2.0
+    line.show(3000, "updates.csv")
+    assert out.getvalue().split("\r\x1b[K")[1:] == ["0 kB, 0/s", "3000 kB, 1500/s, updates.csv"]
+
+
+def test_work_of_several_sorts_has_a_bar_for_each() -> None:
+    out = Terminal()
+    stages = Stages(out)
+    stages.show("pages copied", 4, 8)
+    stages.show("revisions", 1, 2)
+    stages.finish("Done.")
+    assert out.getvalue().split("\r\x1b[K")[1:] == [
+        "[##########          ] 4/8 pages copied, 4000/s",
+        "[##########          ] 1/2 revisions, 1000/s",
+        "Done.\n",
+    ]

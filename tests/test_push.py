@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,6 +82,32 @@ def test_a_push_cut_off_in_the_middle_is_finished_by_the_next_without_repetition
     with serving(shelf, port=server.port):
         assert push(tmp_path, settings(server.url, tmp_path), out) == 0
     assert (shelf.duplicates, path.exists()) == (0, False)
+
+
+def test_a_file_that_comes_again_is_not_sent_again(tmp_path: Path) -> None:
+    shelf = Shelf()
+    with serving(shelf) as server:
+        path = spooled(tmp_path, server.url)
+        copy = path.read_bytes()
+        assert push(tmp_path, settings(server.url, tmp_path), io.StringIO()) == 0
+        path.write_bytes(copy)
+        assert push(tmp_path, settings(server.url, tmp_path), io.StringIO()) == 0
+    assert (shelf.ledger.received, shelf.duplicates) == (11, 0)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there an interrupt goes to the whole console")
+def test_an_interrupted_push_says_what_is_left_and_leaves_it(tmp_path: Path) -> None:
+    shelf = Shelf()
+    with serving(shelf, manner="no acks") as server:
+        path = spooled(tmp_path, server.url)
+        command = [sys.executable, "-m", "scalescope.cli", "push", str(tmp_path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as pushing:
+            shelf.until(lambda s: s.ledger.received == 11)
+            pushing.send_signal(signal.SIGINT)
+            out, err = pushing.communicate(timeout=60)
+    assert (pushing.returncode, err) == (1, "scalescope: interrupted\n")
+    assert out == f"{path.name}: 11 of 11 records are left; push again later\n"
+    assert path.exists()
 
 
 def test_each_file_goes_only_to_the_server_it_was_written_for(tmp_path: Path) -> None:

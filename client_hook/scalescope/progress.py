@@ -52,5 +52,22 @@ class ProgressLine:
         return f"{parts} {self.unit}, {rate:.0f}/s" + (f", {text}" if text else "")
 
 
+class Stages:
+    """Long work of several sorts, one after the other, each with a line of its own in the same place."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._line = ProgressLine(out, None, "")
+
+    def show(self, unit: str, done: int, total: int) -> None:
+        """Tell that ``done`` of ``total`` of the parts called ``unit`` are."""
+        if self._line.unit != unit:
+            self._line = ProgressLine(self._line.out, total, unit)
+        self._line.show(done)
+
+    def finish(self, text: str) -> None:
+        """Put the result in the line's place."""
+        self._line.finish(text)
+
+
 def _bar(done: int, total: int) -> str:
     return ("#" * (BAR_WIDTH * done // max(total, 1))).ljust(BAR_WIDTH)

@@ -33,22 +33,29 @@ def push(folder: Path, settings: Settings, out: TextIO) -> int:
     paths = sorted(folder.glob(f"*{SUFFIX}"))
     if not paths:
         print(f"nothing to push in {folder}", file=out)
-    left = [path for path in paths if not _delivered(path, settings, out)]
+    left = [
+        path for number, path in enumerate(paths, 1) if not _delivered(path, f"{number}/{len(paths)}", settings, out)
+    ]
     if left:
         print(f"{len(left)} of {len(paths)} files are left in {folder}; push again later", file=out)
     return 1 if left else 0
 
 
-def _delivered(path: Path, settings: Settings, out: TextIO) -> bool:
+def _delivered(path: Path, place: str, settings: Settings, out: TextIO) -> bool:
+    """Whether all of a file is stored; ``place``: which of how many it is."""
+    progress = ProgressLine(out, 0, f"records of file {place}")
     try:
         with closing(SpoolFile.open(path)) as file:
-            count = file.remaining
-            progress = ProgressLine(out, count, f"records of {path.name}")
-            if count:
-                asyncio.run(deliver(file, _peer(file, settings), lambda: progress.show(count - file.remaining)))
+            count = progress.total = file.remaining
+            try:
+                if count:
+                    asyncio.run(deliver(file, _peer(file, settings), lambda: progress.show(count - file.remaining)))
+            except KeyboardInterrupt:
+                progress.finish(f"{path.name}: {file.remaining} of {count} records are left; push again later")
+                raise
             file.delete()
     except (CommandError, SpoolError, OSError) as error:
-        print(f"{path.name}: {error}", file=out)
+        progress.finish(f"{path.name}: {error}")
         return False
     progress.finish(f"{path.name}: {count} records delivered to {file.header.url}")
     return True

@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 import msgspec
 from scalescope.errors import CommandError, UsageError
+from scalescope.progress import Stages
 from scalescope.settings import parse_url
 
 from scalescope_server import cli_export, cli_prune, errors
@@ -110,7 +111,8 @@ def migrate(arguments: argparse.Namespace) -> int:
     with _told_in_one_line(), contextlib.ExitStack() as held:
         if (file := sqlite_file(database)) is not None:
             held.enter_context(locked(file))
-        _write(migrate_store(database))
+        stages = Stages(sys.stdout)
+        stages.finish(migrate_store(database, stages.show))
     return 0
 
 

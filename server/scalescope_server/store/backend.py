@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from sqlalchemy import Engine
 
 from scalescope_server.store.telegrams import Telegraph
+
+# Is told of long work: what is done, how much of it, and of how much.
+Told = Callable[[str, int, int], None]
+
+
+def untold(_: str, __: int, ___: int) -> None:
+    """Tells nobody."""
 
 
 class Backend(Protocol):
@@ -33,7 +41,7 @@ class Backend(Protocol):
             Unavailable: if it cannot be opened or written.
         """
 
-    def migrate(self, writing: Engine) -> str:
+    def migrate(self, writing: Engine, told: Told = untold) -> str:
         """Make the tables, or bring them to this program's revision; what was done, in a sentence.
 
         Raises:

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from scalescope_server.store import schema
-from scalescope_server.store.backend import Backend
+from scalescope_server.store.backend import Backend, Told, untold
 from scalescope_server.store.errors import StoreError
 from scalescope_server.store.location import database_file, postgres_url
 from scalescope_server.store.outages import outage
@@ -85,7 +85,7 @@ def open_store(url: str, *, clock: Callable[[], float] = time.time, silent_after
     return Store(backend, writing, reading, clock=clock, silent_after_s=silent_after_s)
 
 
-def migrate_store(url: str) -> str:
+def migrate_store(url: str, told: Told = untold) -> str:
     """Make the tables of the database at ``url``, or bring them to this program's revision; a sentence says what is.
 
     Raises:
@@ -95,7 +95,7 @@ def migrate_store(url: str) -> str:
     backend = backend_of(url)
     writing = backend.writing()
     try:
-        return backend.migrate(writing)
+        return backend.migrate(writing, told)
     finally:
         writing.dispose()
 

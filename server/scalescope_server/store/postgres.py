@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError, ProgrammingError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from scalescope_server.store import schema
+from scalescope_server.store.backend import Told, untold
 from scalescope_server.store.binary_arrays import understand_arrays
 from scalescope_server.store.errors import SchemaError, Unavailable
 from scalescope_server.store.json_text import dumps
@@ -87,7 +88,7 @@ class Postgres:
             _check_encoding(connection)
             schema.check(connection, f"scalescope migrate --database {self}")
 
-    def migrate(self, writing: Engine) -> str:
+    def migrate(self, writing: Engine, told: Told = untold) -> str:
         """As :class:`Backend` says; of several that try at once, one does and the others wait for it."""
         with self._opened(writing) as connection:
             _check_encoding(connection)
@@ -95,7 +96,7 @@ class Postgres:
             connection.execute(text("SET LOCAL lock_timeout = 0"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": MIGRATING})
             connection.execute(text(f"SET LOCAL lock_timeout = '{MIGRATION_LOCK}'"))
-            schema.upgrade(connection)
+            schema.upgrade(connection, on_revision=lambda done, of: told("revisions", done, of))
         return f"{self} is up to date."
 
     def _dial(self) -> psycopg.Connection[Any]:

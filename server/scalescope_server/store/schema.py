@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import as_file, files
 
@@ -16,8 +18,12 @@ from scalescope_server.store.errors import SchemaError
 _MIGRATIONS = "scalescope_server.migrations"
 
 
-def upgrade(connection: Connection, target: str = "head") -> None:
+def upgrade(
+    connection: Connection, target: str = "head", on_revision: Callable[[int, int], None] = lambda _, __: None
+) -> None:
     """Bring the database to the newest revision, or to ``target``, in the connection's transaction.
+
+    ``on_revision``: told how many are done of how many.
 
     Raises:
         SchemaError: if it was written by a newer program, or by another one.
@@ -30,6 +36,10 @@ def upgrade(connection: Connection, target: str = "head") -> None:
         found = revision_of(connection)
         _check_known(connection, scripts, found)
         if found != scripts.get_current_head():
+            ahead = sum(1 for _ in scripts.iterate_revisions(target, found or "base"))
+            done = itertools.count(1)
+            config.attributes["on_version_apply"] = lambda **_: on_revision(next(done), ahead)
+            on_revision(0, ahead)
             command.upgrade(config, target)
 
 

@@ -13,6 +13,7 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from scalescope_server.store import schema
+from scalescope_server.store.backend import Told, untold
 from scalescope_server.store.errors import SchemaError, Unavailable
 from scalescope_server.store.json_text import dumps
 from scalescope_server.store.telegrams import Alone, Telegraph
@@ -21,6 +22,8 @@ from scalescope_server.store.telegrams import Alone, Telegraph
 BUSY_MS = 5000
 # Short read transactions at once; a page needs one for a few milliseconds.
 READERS = 16
+# Between two looks at how far a copy is: 16 MB.
+COPIED_PAGES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +50,14 @@ class Sqlite:
     def prepare(self, writing: Engine) -> None:
         self.migrate(writing)
 
-    def migrate(self, writing: Engine) -> str:
+    def migrate(self, writing: Engine, told: Told = untold) -> str:
         _make_file(self.file)
         try:
             with writing.begin() as connection:
                 found = schema.outdated(connection)
                 # The transaction keeps others from writing meanwhile.
-                kept = None if found is None else _keep(self.file, found)
-                schema.upgrade(connection)
+                kept = None if found is None else _keep(self.file, found, told)
+                schema.upgrade(connection, on_revision=lambda done, of: told("revisions", done, of))
         except OperationalError as error:
             raise Unavailable(f"the database {self.file} could not be opened: {error.orig}") from error
         except DatabaseError as error:
@@ -88,7 +91,7 @@ def _make_file(path: Path) -> None:
         raise Unavailable(f"the database {path} could not be made: {error.strerror}") from error
 
 
-def _keep(file: Path, revision: str) -> Path:
+def _keep(file: Path, revision: str, told: Told) -> Path:
     """Copy the database as it is committed to a file beside it, named after the revision it is at.
 
     Raises:
@@ -98,7 +101,7 @@ def _keep(file: Path, revision: str) -> Path:
     try:
         partial.touch(mode=0o600)
         with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(partial)) as target:
-            source.backup(target)
+            source.backup(target, pages=COPIED_PAGES, progress=lambda _, left, of: told("pages copied", of - left, of))
         # Whole or not at all: what a copy that was cut short left behind has another name.
         partial.replace(kept)
     except (OSError, sqlite3.Error) as error:
