@@ -252,7 +252,7 @@ def told(moves: Sequence[Move], optimizers: int, stand_in: StandIn | None) -> li
     moves=st.lists(st.one_of(st.none(), odd), max_size=12),
     optimizers=st.sampled_from([1, 2]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_whatever_a_loop_does_is_told_as_on_the_host(style: Move, moves: list[Move | None], optimizers: int) -> None:
     course = [style] * 2 + [move or style for move in moves]
     assert told(course, optimizers, StandIn()) == told(course, optimizers, None)

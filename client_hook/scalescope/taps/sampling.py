@@ -107,7 +107,7 @@ class Sampling:
 
     def spread(self, number: int) -> str:
         """Why the gradients of an optimizer tell nobody any more which of them overflowed; "" while they do."""
-        return _CLIPPED if has_gradient(self._optimizers[number], self._clips) else ""
+        return _CLIPPED if self._clips and has_gradient(self._optimizers[number], self._clips) else ""
 
     def cannot_see(self, reason: str) -> None:
         """The culprit of this update, should it be skipped, cannot be named."""

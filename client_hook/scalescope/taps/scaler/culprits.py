@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 
 from scalescope.numerics.guarded import GuardedCount
+from scalescope.numerics.transfer import is_capturing
 from scalescope.taps.backward.gradients import local
 from scalescope.taps.parameters import Parameters
 from scalescope.updates import Counted
@@ -31,6 +32,7 @@ _NO_KERNEL = "nothing counts on a device of this kind"
 _OUT_OF_REACH = "its gradients there are sparse, of an unusual layout, or none"
 _UNREAD = "too many counts have not been read yet"
 _TOO_FAST = "updates are too short for a look at each"
+_CAPTURED = "a CUDA graph was being captured"
 
 
 class Mine(NamedTuple):
@@ -87,6 +89,9 @@ class Culprits:
             count = self._count_on(number, device)
             if count is None:
                 return _NO_KERNEL
+            if is_capturing(verdict):
+                # It would be launched again and again, into memory that is another update's by then.
+                return _CAPTURED
             on_device = mine.get(device)
             if on_device is None:
                 # Of what is there another rank reports.
