@@ -54,6 +54,7 @@ bench: $(VENV)/.dev chromium ## Measure what the hook costs, beside the usual on
 	$(BIN)/python -m benchmarks.troubles
 	$(BIN)/python -m benchmarks.footprint
 	$(BIN)/python -m benchmarks.servers
+	$(BIN)/python -m benchmarks.in_and_out
 	$(BIN)/python -m benchmarks.hook_to_pixel
 
 chaos: $(VENV)/.dev ## Kill, cut, lock and fill everything at random and compare every row (ARGS="--rounds 20 --seed N --only kill-server")

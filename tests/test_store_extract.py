@@ -15,6 +15,8 @@ from scalescope_server.store.records import RunId
 from tests.batches import Dictation, batch, hello, histograms
 from tests.exported import INF, NAN, alike, fill, picked, rows
 
+pytestmark = pytest.mark.both_engines
+
 RUN = RunId("run")
 
 

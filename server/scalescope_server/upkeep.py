@@ -81,9 +81,6 @@ class Upkeep:
             except StoreError as error:
                 logger.warning("upkeep waits for the database: %s", error)
                 wait_s = RETRY_S
-            except Exception:
-                logger.exception("upkeep failed; it begins anew in a while")
-                wait_s = self._look_every_s
 
     def _waited(self, seconds: float) -> bool:
         """Whether it is time to stop, after so long or a call."""
