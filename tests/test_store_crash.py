@@ -86,3 +86,10 @@ def test_a_killed_writer_loses_and_halves_nothing(database: str) -> None:
     assert len(store.reader.probes("run", limit=50)[1]) == batches
     assert (store.reader.latest("run").attempted, store.reader.latest("run").skipped) == (length, batches)
     store.close()
+
+
+def test_whatever_the_point_at_which_a_writer_dies_no_level_is_half_written(database: str) -> None:
+    command = [sys.executable, "-m", "tests.dying_writer", database, "7", "8"]
+    died = subprocess.run(command, cwd=Path(__file__).parent.parent, capture_output=True, text=True, timeout=120)
+    assert died.returncode == 0, died.stderr
+    assert int(died.stdout) > 64
