@@ -46,13 +46,15 @@ format: $(VENV)/.dev $(VENV)/.node ## Write the format that check wants
 	$(BIN)/ruff format .
 	$(NODE_PATH) node_modules/.bin/biome check --write .
 
-bench: $(VENV)/.dev chromium ## Measure what the hook costs, beside the usual ones where they are installed
+bench: $(VENV)/.dev chromium ## Measure hook and server, beside the usual ones where they are installed
 	$(BIN)/python -m benchmarks.sampled_update
 	$(BIN)/python -m benchmarks.unsampled_update
 	$(BIN)/python -m benchmarks.module_taps
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.troubles
 	$(BIN)/python -m benchmarks.footprint
+	$(BIN)/python -m benchmarks.ingest
+	$(BIN)/python -m benchmarks.long_run
 	$(BIN)/python -m benchmarks.servers
 	$(BIN)/python -m benchmarks.in_and_out
 	$(BIN)/python -m benchmarks.hook_to_pixel
