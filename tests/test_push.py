@@ -95,6 +95,27 @@ def test_a_file_that_comes_again_is_not_sent_again(tmp_path: Path) -> None:
     assert (shelf.ledger.received, shelf.duplicates) == (11, 0)
 
 
+def test_of_a_damaged_file_all_that_is_intact_is_delivered_and_the_damage_told(tmp_path: Path) -> None:
+    shelf, out = Shelf(), io.StringIO()
+    with serving(shelf) as server:
+        path = spooled(tmp_path, server.url)
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2 : len(data) // 2 + 30] = bytes(30)
+        path.write_bytes(data)
+        assert push(tmp_path, settings(server.url, tmp_path), out) == 0
+    assert 8 <= shelf.ledger.received < 11
+    assert shelf.ledger.missing == 11 - shelf.ledger.received
+    assert f"{shelf.ledger.received} records delivered to {server.url}; " in out.getvalue()
+    assert out.getvalue().endswith(" damaged bytes between them are lost\n")
+
+
+def test_a_file_that_another_push_delivers_meanwhile_is_delivered(tmp_path: Path) -> None:
+    out = io.StringIO()
+    (tmp_path / "a.spool").symlink_to(tmp_path / "delivered")
+    assert push(tmp_path, settings("http://a", tmp_path), out) == 0
+    assert out.getvalue() == "a.spool: gone meanwhile, another push has delivered it\n"
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there an interrupt goes to the whole console")
 def test_an_interrupted_push_says_what_is_left_and_leaves_it(tmp_path: Path) -> None:
     shelf = Shelf()

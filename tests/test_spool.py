@@ -84,6 +84,40 @@ def test_a_flipped_bit_ends_the_intact_part(tmp_path: Path) -> None:
     file.close()
 
 
+@pytest.mark.parametrize("nonsense", [bytes(100), b"\xff" * 100, bytes(range(256)) * 2000, b"scalescope"], ids=len)
+def test_nonsense_in_the_middle_is_passed_over_and_what_lies_behind_it_is_read(tmp_path: Path, nonsense: bytes) -> None:
+    whole = written(tmp_path, 0, 1, 5, 6).read_bytes()
+    size = len(frames(0)[0].data) + 16
+    path = tmp_path / "damaged.spool"
+    # Between blocks, in the middle of one, and in place of one.
+    for kept, left_out, intact in (
+        (2, 0, (0, 1, 5, 6)),
+        (2, 20, (0, 1, 6)),
+        (3, size, (0, 1, 6)),
+        (4, size, (1, 5, 6)),
+    ):
+        cut = len(whole) - kept * size
+        path.write_bytes(whole[:cut] + nonsense + whole[cut + left_out :])
+        file = SpoolFile.open(path)
+        assert list(file.waiting(-1)) == frames(*intact)
+        damaged = path.stat().st_size - (len(whole) - 4 * size) - len(intact) * size
+        assert (file.remaining, file.damaged) == (len(intact), damaged)
+        assert file.acknowledge(intact[1]) == 2
+        assert list(file.waiting(-1)) == frames(*intact[2:])
+        file.append(frames(9)[0])
+        assert list(file.waiting(intact[1])) == frames(*intact[2:], 9)
+        file.close()
+
+
+def test_a_tail_of_zeros_is_no_record(tmp_path: Path) -> None:
+    """What a machine that lost its power may leave of a file that had grown."""
+    path = written(tmp_path)
+    path.write_bytes(path.read_bytes() + bytes(100))
+    file = SpoolFile.open(path)
+    assert (file.remaining, list(file.waiting(-1))) == (0, [])
+    file.close()
+
+
 @pytest.mark.parametrize("content", [b"", b"hello", b"scalescope spool 1\n", b"scalescope spool 9\n" + bytes(100)])
 def test_what_is_not_a_spool_file_is_told(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.spool"

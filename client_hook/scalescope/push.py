@@ -54,10 +54,14 @@ def _delivered(path: Path, place: str, settings: Settings, out: TextIO) -> bool:
                 progress.finish(f"{path.name}: {file.remaining} of {count} records are left; push again later")
                 raise
             file.delete()
+    except FileNotFoundError:
+        progress.finish(f"{path.name}: gone meanwhile, another push has delivered it")
+        return True
     except (CommandError, SpoolError, OSError) as error:
         progress.finish(f"{path.name}: {error}")
         return False
-    progress.finish(f"{path.name}: {count} records delivered to {file.header.url}")
+    damaged = f"; {file.damaged} damaged bytes between them are lost" if file.damaged else ""
+    progress.finish(f"{path.name}: {count} records delivered to {file.header.url}{damaged}")
     return True
 
 

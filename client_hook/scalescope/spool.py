@@ -2,7 +2,8 @@
 
 Layout: the line ``MAGIC``, then blocks of ``length``, ``crc32`` and ``sequence`` (little-endian u32, u32, i64)
 and ``length`` bytes. The first block is a :class:`Header`, the others are encoded records with rising
-sequences. A process killed while it writes leaves a torn last block; reading stops before it.
+sequences. A process killed while it writes leaves a torn last block; reading stops before it. What is damaged in the
+middle (a disk, a machine that lost its power) is passed over, and what lies behind it read on.
 
 A file is locked by whoever has it open, so that ``scalescope push`` leaves a running training's alone.
 """
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from scalescope.errors import ScalescopeError
 from scalescope.session import Frame
@@ -32,7 +35,12 @@ SUFFIX = ".spool"
 MAGIC = b"scalescope spool 1\n"
 
 _BLOCK = struct.Struct("<IIq")
+_HEAD = np.dtype([("length", "<u4"), ("checksum", "<u4"), ("sequence", "<i8")])
 _HEADER_SEQUENCE = -1
+# How much of what is damaged is looked through at once.
+_LOOKED_BYTES = 256 * 1024
+# No file holds so many records: a number further ahead is no sequence.
+_FURTHEST = 2**32
 
 
 class SpoolError(ScalescopeError):
@@ -57,15 +65,19 @@ class _Place:
 class SpoolFile:
     """An open spool file: append at its end, read from its front, forget what was acknowledged.
 
-    ``remaining`` counts the records that are not acknowledged, ``size`` is in bytes. Space is given back only
-    when the file is deleted: acknowledged records come off its front, and it is gone once all are.
+    ``remaining`` counts the records that are not acknowledged, ``size`` is in bytes, and so is what is ``damaged`` of
+    it. Space is given back only when the file is deleted: acknowledged records come off its front, and it is gone once
+    all are.
     """
 
     def __init__(self, path: Path, file: BinaryIO, header: Header) -> None:
         self.path = path
         self.header = header
         self.remaining = 0
+        self.damaged = 0
         self.size = file.tell()
+        # Where something damaged begins -> where it ends.
+        self._gaps: dict[int, int] = {}
         self._file = file
         self._acknowledged = _Place(self.size)
         self._read = _Place(self.size)
@@ -124,6 +136,7 @@ class SpoolFile:
         self._skip(self._read, after)
         offset = self._read.offset
         while offset < self.size:
+            offset = self._gaps.get(offset, offset)
             length, _, sequence = self._head(offset)
             yield Frame(sequence, self._file.read(length))
             offset += _BLOCK.size + length
@@ -146,10 +159,11 @@ class SpoolFile:
     def _skip(self, place: _Place, sequence: int) -> int:
         count = 0
         while place.offset < self.size:
-            length, _, found = self._head(place.offset)
+            start = self._gaps.get(place.offset, place.offset)
+            length, _, found = self._head(start)
             if found > sequence:
                 break
-            place.offset += _BLOCK.size + length
+            place.offset = start + _BLOCK.size + length
             place.sequence = found
             count += 1
         return count
@@ -157,14 +171,37 @@ class SpoolFile:
     def _scan(self) -> None:
         end = self._file.seek(0, os.SEEK_END)
         last = _HEADER_SEQUENCE
-        while self.size + _BLOCK.size <= end:
-            length, checksum, sequence = self._head(self.size)
-            whole = length <= MAX_FRAME_BYTES and self.size + _BLOCK.size + length <= end
-            if not whole or sequence <= last or _checksum(sequence, self._file.read(length)) != checksum:
-                break
-            self.size += _BLOCK.size + length
+        while (start := self._intact_from(self.size, end, last)) is not None:
+            if start != self.size:
+                self._gaps[self.size] = start
+                self.damaged += start - self.size
+            length, _, last = self._head(start)
+            self.size = start + _BLOCK.size + length
             self.remaining += 1
-            last = sequence
+
+    def _intact_from(self, offset: int, end: int, last: int) -> int | None:
+        """Where the first intact block begins that lies at ``offset`` or behind it, with a sequence above ``last``."""
+        if self._is_intact(offset, end, last):
+            return offset
+        for first in range(offset, end, _LOOKED_BYTES):
+            self._file.seek(first)
+            raw = np.frombuffer(self._file.read(_LOOKED_BYTES + _BLOCK.size - 1), np.uint8)
+            if len(raw) >= _BLOCK.size:
+                heads = sliding_window_view(raw, _BLOCK.size).copy().view(_HEAD)[:, 0]
+                likely = (heads["length"] > 0) & (heads["length"] <= MAX_FRAME_BYTES)
+                likely &= (heads["sequence"] > last) & (heads["sequence"] <= last + _FURTHEST)
+                for place in np.flatnonzero(likely).tolist():
+                    if self._is_intact(first + place, end, last):
+                        return first + place
+        return None
+
+    def _is_intact(self, offset: int, end: int, last: int) -> bool:
+        if offset + _BLOCK.size > end:
+            return False
+        length, checksum, sequence = self._head(offset)
+        # A block of zeros has the right checksum: but no record is empty.
+        whole = 0 < length <= MAX_FRAME_BYTES and offset + _BLOCK.size + length <= end
+        return whole and sequence > last and _checksum(sequence, self._file.read(length)) == checksum
 
     def _head(self, offset: int) -> tuple[int, int, int]:
         """(length, checksum, sequence) of the block at ``offset``; the file then stands at its content."""
