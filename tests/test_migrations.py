@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.postgres import Cluster
 
 # Each has a run of 20 updates as Dictation tells them, stored by the program of that time (sqlite3's iterdump).
-OLDER = ["m0001", "m0002", "m0003", "m0004", "m0005"]
+OLDER = ["m0001", "m0002", "m0003", "m0004", "m0005", "m0006"]
 
 
 @pytest.fixture
@@ -92,31 +92,20 @@ def _row(table: Table, row: Sequence[Any]) -> dict[str, Any]:
 
 @pytest.mark.both_engines
 @pytest.mark.parametrize("revision", [None, *OLDER])
-def test_an_empty_database_and_older_ones_become_the_tables_of_the_code(blank: str, revision: str | None) -> None:
-    if revision is not None:
-        stored_at(revision, blank)
-    migrate_store(blank)
-    engine = backend_of(blank).reading()
-    with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
-    engine.dispose()
-
-
-@pytest.mark.both_engines
-@pytest.mark.parametrize("revision", [None, *OLDER])
-def test_keys_and_indexes_are_those_of_the_code(
-    blank: str, database: str, request: pytest.FixtureRequest, revision: str | None
+def test_an_empty_database_and_older_ones_become_the_tables_of_the_code(
+    blank: str, request: pytest.FixtureRequest, revision: str | None
 ) -> None:
     if revision is not None:
         stored_at(revision, blank)
     migrate_store(blank)
-    straight = made_straight(blank, request)
-    migrated = backend_of(blank).reading()
+    straight, migrated = made_straight(blank, request), backend_of(blank).reading()
+    with migrated.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
     found, wanted = inspect(migrated), inspect(straight)
     for look in ("pk_constraint", "foreign_keys", "unique_constraints", "indexes", "table_options"):
-        several = f"get_multi_{look}"
-        for table, expected in getattr(wanted, several)().items():
-            assert in_order(getattr(found, several)()[table]) == in_order(expected), table
+        of_migrated, of_straight = (getattr(each, f"get_multi_{look}")() for each in (found, wanted))
+        for table, expected in of_straight.items():
+            assert in_order(of_migrated[table]) == in_order(expected), table
     straight.dispose()
     migrated.dispose()
 

@@ -26,6 +26,9 @@ from sqlalchemy import (
 from scalescope_server.store.tables.base import Json, Key, metadata, run_key
 from scalescope_server.store.values import Flag
 
+# In percent: few rows, each changed with every commit, and staying in its page where there is room.
+CHANGING = {"fillfactor": 50}
+
 run = Table(
     "run",
     metadata,
@@ -63,6 +66,7 @@ run = Table(
     Column("doomed", Boolean, nullable=False, server_default=false()),
     Index("run_newest", "started_at", "key"),
     Index("run_project", "project", "started_at", "key"),
+    postgresql_with=CHANGING,
 )
 
 segment = Table(
@@ -125,6 +129,7 @@ ledger = Table(
     Column("connection", BigInteger, nullable=False, server_default="0"),
     PrimaryKeyConstraint("segment", "rank"),
     sqlite_with_rowid=False,
+    postgresql_with=CHANGING,
 )
 
 # What the indexes of one rank's records mean: ``positions`` int32 into ``parameter``, ``formats`` uint8 codes,
