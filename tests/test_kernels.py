@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
+from scalescope.numerics.launches import Launches
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 TESTS = Path(__file__).parent
@@ -38,6 +40,20 @@ def test_interpreted_they_pass_every_test_of_theirs() -> None:
 def test_they_compile_for_processors_that_are_not_at_hand(capability: int, tmp_path: Path) -> None:
     run("-m", "scalescope.numerics.compile_kernels", str(capability), TRITON_CACHE_DIR=str(tmp_path))
     assert {found.stem for found in tmp_path.rglob("*.cubin")} == {"measure", "count_if"}
+
+
+def test_what_is_ready_is_loaded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    grids: list[object] = []
+
+    class Compiled:
+        """As Triton's: with a grid it is loaded, and called it would be launched."""
+
+        def __getitem__(self, grid: object) -> None:
+            grids.append(grid)
+
+    monkeypatch.setattr("scalescope.numerics.launches.compile_both", lambda _: (Compiled(), Compiled()))
+    Launches(torch.device("cpu")).find()
+    assert grids == [(1, 1, 1)] * 2
 
 
 LAUNCH = """

@@ -6,13 +6,17 @@ That nothing of it waits is tested where there is a CUDA device.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scalescope import wire
+from torch import distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 from tests.small_training import OPTIMIZERS, Chain, Course, columns, events, samples, steps, watching, windows
 from tests.stand_in_device import StandIn
@@ -210,6 +214,27 @@ def test_sparse_gradients_are_not_counted_and_the_reason_says_so() -> None:
         data = events(watched.end(), "skip")[2]
     assert data["parameter"] is None
     assert "sparse" in str(data["reason"])
+
+
+def test_of_a_sharded_gradient_the_shard_of_this_rank_is_counted(tmp_path: Path) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        training = course(overflows={3})
+        mesh = init_device_mesh("cpu", (1,))
+        for layer in training.model.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(training.model, mesh=mesh)
+        training.optimizer = OPTIMIZERS["adamw-fused"](training.model)
+        data = events(recorded(training, 5, StandIn()), "skip")[3]
+    finally:
+        dist.destroy_process_group()
+    assert data["parameter"] == "layers.1.weight"
+    assert data["nonfinite"] == {
+        "layers.1.weight": 64,
+        "layers.1.bias": 8,
+        "layers.0.weight": 64,
+        "layers.0.bias": 8,
+    }
 
 
 def test_a_step_that_fails_is_not_taken_for_a_skip_of_the_scaler() -> None:

@@ -26,6 +26,7 @@ class Launches:
 
         self._kernels: Any = kernels
         self._device = device
+        self._loaded: list[Any] = []
 
     def measure(self, words: torch.Tensor, table: Table, factor: float, out: torch.Tensor) -> None:
         """Add the statistics of the tensors of ``table``, whose words are on the device, to ``out``.
@@ -55,19 +56,22 @@ class Launches:
     def find(self) -> None:
         """Have them ready, so that the first launch is like any other."""
         with self._current():
-            compile_both(self._kernels)
+            # With a grid they are on the device; some versions of Triton run a C compiler for that.
+            self._loaded = [compiled[(1, 1, 1)] for compiled in compile_both(self._kernels)]
 
     def _current(self) -> contextlib.AbstractContextManager[object]:
         """Triton launches on the current device, which need not be that of the tensors."""
         return torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext()
 
 
-def compile_both(kernels: ModuleType) -> None:
-    """Compile them for arguments as above, for the device that Triton takes for the current one; launch nothing."""
+def compile_both(kernels: ModuleType) -> tuple[Any, Any]:
+    """Both compiled for arguments as above, for the device that Triton takes for the current one; launch nothing."""
     words, number = torch.int64, 1
     options: dict[str, Any] = {"tile": TILE, "num_warps": WARPS, "grid": (1,)}
-    kernels.measure.warmup(words, number, number, number, 1.0, words, **options)
-    kernels.count_if.warmup(torch.float32, words, number, number, number, words, **options)
+    return (
+        kernels.measure.warmup(words, number, number, number, 1.0, words, **options),
+        kernels.count_if.warmup(torch.float32, words, number, number, number, words, **options),
+    )
 
 
 def compile_elsewhere(device: torch.device) -> Launches:
