@@ -129,6 +129,9 @@ def test_pages_of_any_size_give_the_same_rows(filled: Store, monkeypatch: pytest
     monkeypatch.setattr(happenings, "ROWS", 1)
     monkeypatch.setattr(measured, "ROWS", 1)
     assert alike({name: rows(filled.reader, name) for name in TABLES}, whole)
+    done = [page.done for page in filled.reader.extract(RUN).pages("updates")]
+    assert (done, done[-1]) == (sorted(done), 1.0)
+    assert 0 < done[0] < 0.5
 
 
 def test_what_comes_while_it_is_read_is_left_out(filled: Store) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import http.client
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol, get_args
@@ -27,6 +27,9 @@ from scalescope_server.store.extract.tables import TableName
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse names it no other way
 
+# Told how many tables are done.
+OnPage = Callable[[float], None]
+
 # A page of the slowest table may take a while to read.
 TIMEOUT_S = 60.0
 PIECE_BYTES = 1024 * 1024
@@ -36,7 +39,11 @@ ENDINGS: dict[Format, str] = {"json": "jsonl", "csv": "csv", "parquet": "parquet
 class Exporter(Protocol):
     """Where the files of one run come from: pieces of one that holds the tables named."""
 
-    def pieces(self, format_: Format, asked: Sequence[TableName]) -> Iterator[bytes]: ...
+    @property
+    def steps(self) -> int | None:
+        """How many there are to be gone through for each table, where that is known."""
+
+    def pieces(self, format_: Format, asked: Sequence[TableName], on_page: OnPage) -> Iterator[bytes]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +52,12 @@ class DatabaseExporter:
 
     extract: Extract
 
-    def pieces(self, format_: Format, asked: Sequence[TableName]) -> Iterator[bytes]:
-        return stream(self.extract, format_, asked)
+    @property
+    def steps(self) -> int | None:
+        return self.extract.steps
+
+    def pieces(self, format_: Format, asked: Sequence[TableName], on_page: OnPage) -> Iterator[bytes]:
+        return stream(self.extract, format_, asked, on_page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +68,11 @@ class ServerExporter:
     run: str
     token: str | None = field(default=None, repr=False)
 
-    def pieces(self, format_: Format, asked: Sequence[TableName]) -> Iterator[bytes]:
+    @property
+    def steps(self) -> int | None:
+        return None
+
+    def pieces(self, format_: Format, asked: Sequence[TableName], _: OnPage) -> Iterator[bytes]:
         parts = urlsplit(self.url)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         query = urlencode([("format", format_), *(("what", name) for name in asked)])
@@ -121,7 +136,8 @@ def wanted_of(arguments: argparse.Namespace) -> Wanted:
 def export(exporter: Exporter, wanted: Wanted, out: BinaryIO) -> None:
     """Write the files; progress goes to standard error, and what is left half done leaves no file."""
     if wanted.output is None:
-        out.writelines(exporter.pieces(wanted.format, checked_tables(wanted.format, wanted.what)))
+        asked = checked_tables(wanted.format, wanted.what)
+        out.writelines(exporter.pieces(wanted.format, asked, lambda _: None))
         return
     if wanted.into_folder:
         wanted.output.mkdir(parents=True, exist_ok=True)
@@ -133,19 +149,30 @@ def export(exporter: Exporter, wanted: Wanted, out: BinaryIO) -> None:
 
 def _write(exporter: Exporter, wanted: Wanted, asked: Sequence[TableName], path: Path) -> None:
     unfinished = path.with_name(path.name + ".part")
-    line = ProgressLine(sys.stderr, None, "kB")
-    written = 0
+    line, written = _line(exporter, len(asked)), 0
     try:
         with unfinished.open("wb") as file:
-            for piece in exporter.pieces(wanted.format, asked):
+            for piece in exporter.pieces(wanted.format, asked, lambda done: _show(line, exporter, done, path.name)):
                 written += file.write(piece)
-                line.show(written // 1000, path.name)
+                if line.total is None:
+                    line.show(written // 1000, path.name)
         unfinished.replace(path)
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or error}") from error
     finally:
         unfinished.unlink(missing_ok=True)
     line.finish(f"{path}: {written // 1000} kB")
+
+
+def _line(exporter: Exporter, files: int) -> ProgressLine:
+    """A bar over the steps of all tables, where they are known; else how much has come."""
+    if exporter.steps is None:
+        return ProgressLine(sys.stderr, None, "kB")
+    return ProgressLine(sys.stderr, exporter.steps * files, "steps")
+
+
+def _show(line: ProgressLine, exporter: Exporter, done: float, text: str) -> None:
+    line.show(round((exporter.steps or 0) * done), text)
 
 
 def _said(url: str, answer: http.client.HTTPResponse) -> str:

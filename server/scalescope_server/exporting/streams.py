@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from scalescope_server.errors import InvalidError
 from scalescope_server.exporting.encoding import ENCODINGS, Format
@@ -34,11 +34,17 @@ def checked_tables(format_: Format, asked: Sequence[TableName]) -> tuple[TableNa
     return tuple(asked[:1]) or (FIRST,)
 
 
-def stream(extract: Extract, format_: Format, asked: Sequence[TableName]) -> Iterator[bytes]:
-    """The file, piece by piece; each reads one page, and some are empty."""
-    for name in asked:
+def stream(
+    extract: Extract,
+    format_: Format,
+    asked: Sequence[TableName],
+    on_page: Callable[[float], None] = lambda _: None,
+) -> Iterator[bytes]:
+    """The file, piece by piece; each reads one page, and some are empty. ``on_page``: told how many tables are done."""
+    for place, name in enumerate(asked):
         encoding = ENCODINGS[format_](name, extract.fields(name))
         yield encoding.head()
         for page in extract.pages(name):
+            on_page(place + page.done)
             yield encoding.page(page)
         yield encoding.tail()

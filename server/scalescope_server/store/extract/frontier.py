@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, Row, Table, func, select
 
 from scalescope_server.store import tables
-from scalescope_server.store.extract.tables import Chosen
+from scalescope_server.store.extract.tables import Chosen, Position
 
 
 class Reached(NamedTuple):
@@ -49,6 +49,13 @@ class Frontier:
         """Those whose rows are read."""
         known = sorted({rank for _, rank in self.reached})
         return tuple(rank for rank in known if self.chosen.rank in (None, rank))
+
+    def done(self, following: Position | None, places: int) -> float:
+        """How much of a table is read that goes through the steps once for each of so many ``places``."""
+        if following is None:
+            return 1.0
+        place, step, *_ = following
+        return (place + (step - self.start) / max(self.stop - self.start, 1)) / places
 
     def update_of(self, segment: int, rank: int) -> int:
         """The last update of that rank that is read."""

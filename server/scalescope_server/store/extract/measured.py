@@ -119,9 +119,10 @@ class _Reading:
         for stored in found:
             for column, more in zip(columns, self.rows(stored), strict=True):
                 column.extend(more)
+        following: Position | None = (place + 1, self.frontier.start, 0) if place + 1 < len(self.pairs) else None
         if len(found) == self._records:
-            return Page(columns, (place, found[-1].step, found[-1].key))
-        return Page(columns, (place + 1, self.frontier.start, 0) if place + 1 < len(self.pairs) else None)
+            following = (place, found[-1].step, found[-1].key)
+        return Page(columns, following, self.frontier.done(following, len(self.pairs)))
 
     def _found(self, connection: Connection, kind: str, rank: int, beyond: tuple[int, int]) -> Sequence[Row[Any]]:
         row = self.query.selected_columns

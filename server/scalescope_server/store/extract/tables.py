@@ -45,10 +45,14 @@ Position = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Rows of one table: a list for each of its fields, all as long. None: no value, which NaN is not."""
+    """Rows of one table: a list for each of its fields, all as long. None: no value, which NaN is not.
+
+    ``done``: how much of the table is read with it, from 0 to 1, about.
+    """
 
     columns: Sequence[Sequence[Any]]
     following: Position | None
+    done: float = 1.0
 
     @property
     def rows(self) -> int:

@@ -72,8 +72,9 @@ class _Reading:
         if first < end:
             self._add_updates(connection, found, rank, first, end - 1)
             self._add_own(connection, found, rank, first, end - 1)
-        following = self._next(connection, rank, end) if first < end and not found else end
-        return Page(self._columns_of(found, rank), self._position(place, following))
+        step = self._next(connection, rank, end) if first < end and not found else end
+        following = self._position(place, step)
+        return Page(self._columns_of(found, rank), following, self.frontier.done(following, len(self.ranks)))
 
     @property
     def _span(self) -> int:
