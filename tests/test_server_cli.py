@@ -200,6 +200,10 @@ def test_postgres_is_migrated_by_a_command_of_its_own_and_its_password_is_not_sh
         assert told.endswith(" is up to date.\n")
         assert "secret" not in told
     assert main(["runs", "--database", url]) == 0
+    with process("serve", "--port", "0", "--database", url) as (_, lines):
+        shown = [lines.get(timeout=DEADLINE_S) for _ in range(2)][1]
+        assert shown.startswith("Database: postgresql://postgres@/")
+        assert "secret" not in shown
 
 
 def test_a_table_is_aligned_and_printable() -> None:

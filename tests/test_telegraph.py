@@ -6,6 +6,7 @@ import queue
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -97,3 +98,8 @@ def test_what_could_not_be_told_is_told_on_the_next_connection(
     # Whoever listens again later may miss what the other tells before: it looks by itself.
     assert [told.seen_at for told in heard if told.run == A][-1:] in ([], [2.0])
     assert all(line.startswith("other servers are asked every second") for line in caplog.messages)
+
+
+def test_of_several_hosts_the_one_that_answers_is_heard(postgres: Cluster, tmp_path: Path) -> None:
+    with station(f"{postgres.new()}&host={tmp_path}:5433") as one:
+        assert one.telegraph.listening

@@ -36,7 +36,7 @@ from scalescope_server.settings import (
     database_of,
     read_settings,
 )
-from scalescope_server.store.engine import Store, migrate_store, open_store
+from scalescope_server.store.engine import Store, backend_of, migrate_store, open_store
 from scalescope_server.store.errors import StoreError
 from scalescope_server.store.location import sqlite_file
 from scalescope_server.store.records import RunId
@@ -239,7 +239,8 @@ def _announce(settings: Settings, port: int) -> None:
     if settings.token is not None:
         _write(f"Log in once: {url}login?token={quote(settings.token, safe='')}")
         _write("Trainers: set SCALESCOPE_TOKEN to the token.")
-    _write(f"Database: {settings.database} (Ctrl-C stops)")
+    # Not as it was given: an address may hold a password.
+    _write(f"Database: {backend_of(settings.database)} (Ctrl-C stops)")
     sys.stdout.flush()
 
 

@@ -103,8 +103,9 @@ class Postgres:
         """A connection of one's own, beside those of the engines."""
         import psycopg
 
-        found = self.url.set(drivername="postgresql").render_as_string(hide_password=False)
-        return psycopg.connect(found, autocommit=True, **self._connecting())
+        # As the engines do: of several hosts in an address libpq itself would take the last.
+        _, parts = self.url.get_dialect()().create_connect_args(self.url)
+        return psycopg.connect(autocommit=True, **self._connecting(), **parts)
 
     def _connecting(self) -> dict[str, Any]:
         return {name: value for name, value in CONNECTING.items() if name not in self.url.query}
