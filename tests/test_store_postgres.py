@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -166,6 +167,13 @@ def test_what_is_wrong_with_a_database_is_one_sentence_without_the_password(post
         open_store("postgresql://127.0.0.1:1/none")
     with pytest.raises(Unavailable, match=r'role "stranger" does not exist$'):
         open_store(postgres.url("postgres").replace("postgres@", "stranger@"))
+
+
+def test_without_its_driver_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    told = r"expected psycopg for the database postgresql://host/name: run pip install 'scalescope\[postgres\]'$"
+    with pytest.raises(SchemaError, match=told):
+        open_store("postgresql://host/name")
 
 
 def test_a_wrong_password_is_told(postgres: Cluster) -> None:
