@@ -39,8 +39,8 @@ MARGIN = 64
 # What one piece looks at: values of updates, about, and updates. Some ten milliseconds of a writer's time.
 PIECE_VALUES = 8192
 PIECE_STEPS = 512
-# Of what a row takes in a SQLite file, keys and indexes with it: measured on a run of a million updates.
-STEP_BYTES, VALUE_BYTES, RECORD_BYTES = 120, 30, 120
+# What a row takes in a SQLite file, a record's table apart: measured with 12,000 updates of 22 series.
+STEP_BYTES, VALUE_BYTES, RECORD_BYTES = 70, 22, 120
 
 
 class Removed(Struct, frozen=True):
