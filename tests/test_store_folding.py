@@ -71,7 +71,7 @@ def test_a_bucket_is_the_same_however_its_samples_were_split_into_batches(store:
 def test_counts_may_outgrow_every_width(store: Store) -> None:
     say, table = Dictation(), histograms([0, 3])
     table.counts[:] *= 2**31
-    told = [say.layout(("a", "fp16")), *(say.sample(step, table, scale=1.0) for step in range(64))]
+    told: list[Record] = [say.layout(("a", "fp16")), *(say.sample(step, table, scale=1.0) for step in range(64))]
     for first in range(0, len(told), 5):
         tell(store, hello(world_size=1), told[first : first + 5], 5)
     (whole,) = store.reader.samples("run", points=1)[1]

@@ -11,7 +11,7 @@ from scalescope.numerics.exponents import BINS, Histograms
 from scalescope.packing import PackedHistograms, unpack, unpack_trimmed
 from sqlalchemy import Connection, Row
 
-from scalescope_server.store.folding import counts_of, looked_up, positions_of, rows_of
+from scalescope_server.store.folding import counts_of, rows_at
 from scalescope_server.store.levels import bucket_size
 from scalescope_server.store.measured import is_periodic
 from scalescope_server.store.records import SampleBucket
@@ -43,8 +43,7 @@ def _of_ranks(shares: Shares, found: Iterable[Row[Any]], chosen: NDArray[np.int6
     for stored in found:
         key = (stored.step, stored.segment, stored.scale, stored.scale_flag, is_periodic(stored.reason))
         pile = piles.setdefault(key, Pile.empty(len(chosen)))
-        positions = positions_of(stored.positions, stored.rows)
-        rows = rows_of(positions, chosen)
+        rows = rows_at(stored.positions, stored.rows, chosen)
         reported, leads = shares.taken(stored.segment, stored.rank, chosen)
         taken = np.flatnonzero((rows >= 0) & reported)
         pile.add(taken, unpack_trimmed(packed_of(stored), rows[taken]), leads[taken].astype(np.int64))
@@ -57,13 +56,13 @@ def _of_ranks(shares: Shares, found: Iterable[Row[Any]], chosen: NDArray[np.int6
 
 
 def _of_sample(stored: Row[Any], chosen: NDArray[np.int64]) -> SampleBucket:
-    rows = rows_of(positions_of(stored.positions, stored.rows), chosen)
+    rows = rows_at(stored.positions, stored.rows, chosen)
     samples = (rows >= 0).astype(np.int64)
     return _bucket(stored, stored.step, is_periodic(stored.reason), samples, rows)
 
 
 def _of_bucket(stored: Row[Any], chosen: NDArray[np.int64]) -> SampleBucket:
-    rows = looked_up(np.arange(stored.rows), chosen)
+    rows = rows_at(None, stored.rows, chosen)
     samples = np.append(counts_of(stored.samples, stored.rows), 0)[rows]
     return _bucket(stored, stored.bucket * bucket_size(stored.level), stored.periodic, samples, rows)
 

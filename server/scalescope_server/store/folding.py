@@ -154,6 +154,13 @@ def positions_of(stored: bytes | None, rows: int) -> NDArray[np.int64]:
     return np.arange(rows) if stored is None else np.frombuffer(stored, "<i4").astype(np.int64)
 
 
+def rows_at(stored: bytes | None, rows: int, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The row of a stored record of so many rows that holds each of the ``chosen`` positions, -1 where none does."""
+    if stored is None:
+        return np.where(chosen < rows, chosen, -1)
+    return rows_of(positions_of(stored, rows), chosen)
+
+
 def rows_of(positions: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
     """The row that holds each of the ``chosen`` positions, -1 where none does. ``positions``: of each row."""
     rows = np.full(int(positions.max(initial=-1)) + 1, -1)

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, and_, or_, select
 
 from scalescope_server.store import tables
-from scalescope_server.store.columns import Columns, Real, columns_of, unknown
+from scalescope_server.store.columns import Real, columns_of, unknown, values_of
 from scalescope_server.store.cursors import packed_cursor, unpacked_cursor
-from scalescope_server.store.folding import looked_up, positions_of, rows_of
+from scalescope_server.store.folding import counts_of, positions_of, rows_at
 from scalescope_server.store.levels import bucket_size
 from scalescope_server.store.measured import is_periodic
 from scalescope_server.store.records import ProbeRow, TallyBucket
 from scalescope_server.store.shares import Shares, read_shares
 from scalescope_server.store.tables import ALL_RANKS
-from scalescope_server.store.tally_rollup import Pile, pile_of
+from scalescope_server.store.tally_rollup import Pile
 from scalescope_server.store.values import scale_of
 from scalescope_server.store.views import TALLIES, View, read_view
 
@@ -49,10 +49,10 @@ def _of_ranks(
     for stored in found:
         key = (stored.step, stored.segment, stored.scale, stored.scale_flag, is_periodic(stored.reason))
         pile = piles.setdefault(key, Pile.empty(len(chosen)))
-        rows = rows_of(positions_of(stored.positions, stored.rows), chosen)
+        rows = rows_at(stored.positions, stored.rows, chosen)
         reported, leads = shares.taken(stored.segment, stored.rank, chosen)
         taken = np.flatnonzero((rows >= 0) & reported)
-        columns = _picked(columns_of(stored), names, rows[taken])
+        columns = _picked(stored, names, rows[taken])
         pile.add(taken, columns, leads[taken].astype(np.int64))
     return [
         TallyBucket(step, scale_of(scale, flag), periodic, pile.tallies, pile.columns)
@@ -91,16 +91,16 @@ def _probe(stored: Row[Any]) -> ProbeRow:
 
 
 def _of_tally(stored: Row[Any], chosen: NDArray[np.int64], names: Sequence[str]) -> TallyBucket:
-    rows = rows_of(positions_of(stored.positions, stored.rows), chosen)
-    columns, ones = columns_of(stored), np.ones(stored.rows, np.int64)
-    return _bucket(stored, stored.step, is_periodic(stored.reason), _picked(columns, names, rows), _taken(ones, rows))
+    rows = rows_at(stored.positions, stored.rows, chosen)
+    taken = (rows >= 0).astype(np.int64)
+    return _bucket(stored, stored.step, is_periodic(stored.reason), _picked(stored, names, rows), taken)
 
 
 def _of_bucket(stored: Row[Any], chosen: NDArray[np.int64], names: Sequence[str]) -> TallyBucket:
-    rows = looked_up(np.arange(stored.rows), chosen)
-    pile = pile_of(stored)
+    rows = rows_at(None, stored.rows, chosen)
+    tallies = np.append(counts_of(stored.tallies, stored.rows), 0)[rows]
     step = stored.bucket * bucket_size(stored.level)
-    return _bucket(stored, step, stored.periodic, _picked(pile.columns, names, rows), _taken(pile.tallies, rows))
+    return _bucket(stored, step, stored.periodic, _picked(stored, names, rows), tallies)
 
 
 def _bucket(
@@ -109,10 +109,11 @@ def _bucket(
     return TallyBucket(step, scale_of(stored.scale, stored.scale_flag), periodic, tallies, columns)
 
 
-def _picked(columns: Columns, names: Sequence[str], rows: NDArray[np.int64]) -> dict[str, Real]:
+def _picked(stored: Row[Any], names: Sequence[str], rows: NDArray[np.int64]) -> dict[str, Real]:
     """The named ``rows`` of the named columns, NaN for -1 and in a column that is not there."""
-    return {name: np.append(columns[name], np.nan)[rows] if name in columns else unknown(len(rows)) for name in names}
-
-
-def _taken(tallies: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.append(tallies, 0)[rows]
+    values, places = values_of(stored), {name: place for place, name in enumerate(stored.names)}
+    found = {name: values[places[name]][rows] if name in places else unknown(len(rows)) for name in names}
+    if (rows < 0).any():
+        for column in found.values():
+            column[rows < 0] = np.nan
+    return found
