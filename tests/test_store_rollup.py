@@ -130,6 +130,22 @@ def test_a_sum_that_leaves_the_range_of_floats_is_not_known(database: str) -> No
     store.close()
 
 
+@pytest.mark.parametrize(
+    ("values", "total"), [([1.0, 1.5, 1.0], math.nan), ([-1.0, -1.5, -1.0], math.nan), ([1.5, -1.0], 0.5)]
+)
+def test_a_sum_may_leave_the_range_of_floats_from_batch_to_batch(
+    database: str, values: list[float], total: float
+) -> None:
+    store = open_store(database)
+    say = Dictation()
+    for step, value in enumerate(values):
+        store.writer.append(batch(hello(), say.steps(step, 1, loss=[value * 1e308]))).result()
+    loss = store.reader.series("run", ["loss"], points=1)[1]["loss"]
+    assert loss.n.tolist() == [len(values)]
+    np.testing.assert_allclose(loss.sum, [total * 1e308])
+    store.close()
+
+
 @given(st.integers(0, 2**31), st.integers(1, 2**31), st.integers(128, 1500))
 def test_no_range_takes_more_buckets_than_asked_for(start: int, length: int, points: int) -> None:
     size = bucket_size(finest(start, start + length, points))

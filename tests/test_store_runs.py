@@ -170,6 +170,14 @@ def test_a_run_without_a_scaler_has_a_line_of_nothing(store: Store) -> None:
     assert (store.reader.latest("plain").scale, store.reader.latest("plain").sparkline) == (None, [None] * 3)
 
 
+def test_numbers_at_the_ends_of_the_range_of_floats_break_no_list(store: Store) -> None:
+    extremes = [1.5e308, -1.5e308, 5e-324, 1.5e308] * 64
+    told = Dictation().steps(0, 256, scale=extremes, step_ms=extremes)
+    store.writer.append(batch(hello("run"), told)).result()
+    assert set(store.reader.runs()[0][0].sparkline) == {None, math.log2(1.5e308)}
+    assert [rank.attempted for rank in store.reader.run("run").rank_states][:1] == [256]
+
+
 def test_the_worst_finding_and_the_number_of_each_are_told(store: Store) -> None:
     begin(store, "run")
     begin(store, "quiet")

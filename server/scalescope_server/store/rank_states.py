@@ -108,11 +108,14 @@ def _usual_s(connection: Connection, run: int, level: int) -> float:
     """How long an update of rank 0 takes on average, 0 where that was not told."""
     row = tables.rollup.c
     times = (
-        select(func.sum(row.sum) / func.nullif(func.sum(row.n), 0))
+        select(row.sum, row.n)
         .join(tables.series, tables.series.c.key == row.series)
         .where(tables.series.c.run == run, tables.series.c.name == "step_ms", row.rank == 0, row.level == level)
     )
-    return float(connection.execute(times).scalar_one() or 0.0) / 1000
+    found = connection.execute(times).all()
+    # Added up here: a sum that leaves the range of floats is an error on Postgres.
+    total = sum(float(row.sum or 0.0) for row in found)
+    return total / max(sum(int(row.n) for row in found), 1) / 1000
 
 
 def _opinions(connection: Connection, run: int, row: Row[Any]) -> list[Opinion]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, Table, case, insert, literal, select
+from sqlalchemy import ColumnElement, Connection, Double, Table, case, insert, literal, literal_column, select
 
 from scalescope_server.store import tables
 from scalescope_server.store.bulk import merge_rows
@@ -166,7 +166,22 @@ def _added(stored: Table, new: Excluded) -> Mapping[str, ColumnElement[Any]]:
         "max": larger(was.max, new.max),
         "last": case((later, new.last), else_=was.last),
         "last_step": larger(was.last_step, new.last_step),
-        "sum": was.sum + new.sum,
+        "sum": _sum(was.sum, new.sum),
         "nan": was.nan + new.nan,
         "inf": was.inf + new.inf,
     }
+
+
+def _sum(was: ColumnElement[Any], new: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Null where it leaves the range of floats: Postgres would refuse the statement. A case looks in its order."""
+    both = was + new
+    return case(
+        (was > _ZERO, case((new < _MOST - was, both))),
+        (was < _ZERO, case((new > -_MOST - was, both))),
+        else_=both,
+    )
+
+
+# As text, since a merge may hold no values. A little below the largest float, however a database reads it.
+_ZERO: ColumnElement[float] = literal_column("0", Double)
+_MOST: ColumnElement[float] = literal_column("1.797e308", Double)

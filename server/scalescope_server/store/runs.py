@@ -167,7 +167,10 @@ def _exact_scales(connection: Connection, keys: Sequence[int]) -> Sequence[tuple
 
 
 def _rolled_scales(connection: Connection, levels: dict[int, int]) -> Sequence[tuple[Any, ...]]:
-    """(run, bucket, both extremes of the scale), that which it ended nearer to last."""
+    """(run, bucket, both extremes of the scale), that which it ended nearer to last.
+
+    Told apart here: a difference that leaves the range of floats is an error on Postgres.
+    """
     if not levels:
         return []
     series, row = tables.series.c, tables.rollup.c
@@ -177,10 +180,16 @@ def _rolled_scales(connection: Connection, levels: dict[int, int]) -> Sequence[t
             for level in sorted(set(levels.values()))
         )
     )
-    falls = row.last - row.min < row.max - row.last
     query = (
-        select(series.run, row.bucket, case((falls, row.max), else_=row.min), case((falls, row.min), else_=row.max))
+        select(series.run, row.bucket, row.min, row.max, row.last)
         .join(tables.rollup, row.series == series.key)
         .where(series.name == "scale", row.rank == 0, at_level)
     )
-    return [tuple(found) for found in connection.execute(query)]
+    return [(run, bucket, *_toward(low, high, last)) for run, bucket, low, high, last in connection.execute(query)]
+
+
+def _toward(low: float | None, high: float | None, last: float | None) -> tuple[float | None, float | None]:
+    """Both extremes, that which ``last`` is nearer to last."""
+    if low is None or high is None or last is None:
+        return low, high
+    return (high, low) if last - low < high - last else (low, high)
