@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -175,7 +175,25 @@ def test_what_was_committed_before_a_crash_is_judged_at_the_next_start(store: St
     assert store.reader.judgement(RUN)[0] == 300
 
 
-def test_updates_that_waited_for_a_rank_are_judged_when_it_has_died(path: Path) -> None:
+@contextmanager
+def news_of_another_run(judge: Judge) -> Iterator[None]:
+    """There is always some."""
+    ended = threading.Event()
+
+    def wake() -> None:
+        while not ended.wait(0.001):
+            judge.wake(RunId("another"))
+
+    waking = threading.Thread(target=wake)
+    waking.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        waking.join()
+
+
+def test_updates_that_waited_for_a_rank_are_judged_when_it_has_died_whatever_else_there_is(path: Path) -> None:
     now = [0.0]
     with closing(open_store(str(path), clock=lambda: now[0], silent_after_s=60.0)) as store:
         other = msgspec.structs.replace(hello(20), rank=1, world_size=2)
@@ -183,12 +201,13 @@ def test_updates_that_waited_for_a_rank_are_judged_when_it_has_died(path: Path) 
         store.writer.append(Batch(other, (layout,), 0.0, 100)).result()
         send(store, thrashing(400))
         audience = Audience()
-        judge = Judge(store, audience, look_again_s=0.01)
+        judge = Judge(store, audience, look_again_s=0.05)
         judge.start()
-        assert judge_once(store, RUN) is Outcome.NOTHING
-        now[0] = 61.0
-        while store.reader.judgement(RUN)[0] < 400:
-            assert audience.told.acquire(timeout=10)
+        with news_of_another_run(judge):
+            assert judge_once(store, RUN) is Outcome.NOTHING
+            now[0] = 61.0
+            while store.reader.judgement(RUN)[0] < 400:
+                assert audience.told.acquire(timeout=10)
         judge.stop()
 
 

@@ -32,11 +32,28 @@ def test_a_run_that_has_news_is_not_put_off() -> None:
     assert (turns.wait_s(0.0, 30.0), turns.take(0.0), turns.take(9.0)) == (0.0, A, None)
 
 
+def test_a_run_that_was_put_off_has_its_turn_however_much_news_others_have() -> None:
+    turns = Turns()
+    turns.later(A, 5.0)
+    taken = []
+    for second in range(8):
+        turns.at_once(B)
+        taken.append(turns.take(float(second)))
+    assert taken.count(A) == 1
+
+
 def test_a_lease_goes_to_another_only_when_its_time_is_over_and_then_under_a_later_fence() -> None:
     held = claimed(Lease("", 0, 0.0), "one", 100.0)
     assert held == Lease("one", 1, 100.0 + TERM_S)
     assert claimed(held, "two", 100.0 + TERM_S - 0.001) == held
     assert claimed(held, "two", 100.0 + TERM_S) == Lease("two", 2, 100.0 + 2 * TERM_S)
+
+
+def test_a_lease_that_reaches_further_than_a_term_is_of_a_clock_that_was_set_back_and_binds_nobody() -> None:
+    """After a failover, say, to a database whose clock is behind."""
+    held = Lease("one", 1, 1000.0 + TERM_S)
+    assert claimed(held, "two", 1000.0) == held
+    assert claimed(held, "two", 100.0) == Lease("two", 2, 100.0 + TERM_S)
 
 
 def test_a_holder_keeps_its_fence_however_late_it_comes() -> None:

@@ -81,6 +81,7 @@ class Judge:
         self._holder = holder
         self._look_again_s = look_again_s
         self._clock = clock
+        self._look_at = clock() + look_again_s
         self._turns = Turns()
         self._tenure = Tenure()
         self._awake = threading.Condition()
@@ -126,6 +127,7 @@ class Judge:
             run = self._next()
             if run is None:
                 self._attempt(self._take_up_unjudged)
+                self._look_at = self._clock() + self._look_again_s
             elif not self._attempt(functools.partial(self._judge, run)):
                 self._rest()
                 self.wake(run)
@@ -135,15 +137,16 @@ class Judge:
                 self._store.writer.release(self._holder).result(RELEASE_WITHIN_S)
 
     def _next(self) -> RunId | None:
-        """The run whose turn it is; None when none came for a while, or when it is time to stop."""
-        ends = self._clock() + self._look_again_s
+        """The run whose turn it is; None when it is time to look for those that nobody told of, or to stop."""
         with self._awake:
             while not self._stopping:
                 now = self._clock()
+                if now >= self._look_at:
+                    return None
                 run = self._turns.take(now)
-                if run is not None or now >= ends:
+                if run is not None:
                     return run
-                self._awake.wait(self._turns.wait_s(now, ends - now))
+                self._awake.wait(self._turns.wait_s(now, self._look_at - now))
         return None
 
     def _attempt(self, action: Callable[[], None]) -> bool:

@@ -17,6 +17,8 @@ from scalescope_server.store.upsert import insert_for
 
 # How long a run waits for a new judge when the server that judges it has died. A pass takes a tenth of it at most.
 TERM_S = 3.0
+# A clock that is set right a little takes nobody's lease.
+LONGEST_S = 2 * TERM_S
 
 NOBODY = ""
 
@@ -44,9 +46,14 @@ def claimed(found: Lease, holder: str, now: float) -> Lease:
     """The lease after ``holder`` has asked for it at ``now``: theirs if it was, or if its time is over."""
     if found.holder == holder:
         return Lease(holder, found.fence, now + TERM_S)
-    if found.until <= now:
+    if not _binds(found, now):
         return Lease(holder, found.fence + 1, now + TERM_S)
     return found
+
+
+def _binds(found: Lease, now: float) -> bool:
+    """Not once its time is over, nor where it would be of the future: then the database's clock was set back."""
+    return now < found.until <= now + LONGEST_S
 
 
 def claim(connection: Connection, run: int, holder: str) -> Claim:
@@ -80,8 +87,8 @@ def standing(connection: Connection, run: int, holder: str) -> Claim:
     """What a claim of ``holder`` would find, without making it."""
     row = connection.execute(_FOUND, {"of_run": run}).one_or_none()
     found = Lease(NOBODY, 0, 0.0) if row is None else _lease(row)
-    left_s = found.until - _now(connection)
-    return Claim(found.holder == holder or left_s <= 0, found.fence, left_s)
+    now = _now(connection)
+    return Claim(found.holder == holder or not _binds(found, now), found.fence, found.until - now)
 
 
 def _now(connection: Connection) -> float:

@@ -105,10 +105,11 @@ class PostgresTelegraph:
                 selector.select(QUIET_S if not self._waiting else max(0.0, tell_at - time.monotonic()))
                 with suppress(BlockingIOError):
                     ear.recv(4096)
-                self._hear(connection)
                 if self._waiting and time.monotonic() >= tell_at:
                     self._tell(connection)
                     tell_at = time.monotonic() + EVERY_S
+                # Behind that: what came with the answer is read by then, and nothing would tell of it.
+                self._hear(connection)
         self._tell(connection)
 
     def _hear(self, connection: psycopg.Connection[Any]) -> None:
