@@ -21,9 +21,18 @@ const CONFIG = { displayModeBar: false, responsive: true, doubleClick: false, sh
 export async function draw(target, figure, range, reader) {
   const isNew = !target.classList.contains("js-plotly-plot");
   const layout = range ? { ...figure.layout, xaxis: { ...figure.layout.xaxis, range } } : figure.layout;
-  const plot = await window.Plotly.react(target, figure.data, layout, CONFIG);
+  const plot = await window.Plotly.react(target, figure.data.map(toldByColumn), layout, CONFIG);
   if (isNew) listen(plot, reader);
   else pointAgain(target);
+}
+
+/**
+ * A heat map whose columns are told hands that to each of its rows, as Plotly wants it.
+ * @param {import("./plotly.d.ts").Trace} trace
+ */
+function toldByColumn(trace) {
+  const columns = trace.meta?.columns;
+  return columns && trace.z ? { ...trace, text: trace.z.map(() => columns) } : trace;
 }
 
 /**

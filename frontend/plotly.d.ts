@@ -7,10 +7,10 @@ export interface Trace {
   x?: (number | null)[];
   y?: (number | string | null)[];
   z?: (number | null)[][];
-  text?: string[];
+  text?: (string | string[])[];
   customdata?: unknown[];
   hoverinfo?: string;
-  meta?: { per?: number };
+  meta?: { per?: number; columns?: string[] };
   [setting: string]: unknown;
 }
 

@@ -47,7 +47,7 @@ function lineTable(traces) {
     (trace.x ?? []).forEach((x, i) => {
       if (x === null) return;
       const row = rows.get(x) ?? new Array(lines.length).fill(null);
-      row[column] = trace.text ? unescaped((trace.text[i] ?? "").replaceAll("<br>", "; ")) : valueAt(trace, i);
+      row[column] = trace.text ? unescaped(String(trace.text[i] ?? "").replaceAll("<br>", "; ")) : valueAt(trace, i);
       rows.set(x, row);
     });
   });

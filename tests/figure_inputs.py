@@ -63,4 +63,5 @@ def event(step: int, kind: str, **data: object) -> EventRow:
 def shown(values: Sequence[Sequence[float]], *names: str) -> Measured:
     """Rows of a measure with these values, columns of ten updates."""
     empty: tuple[tuple[SampleBucket, ...], ...] = tuple(() for _ in values[0])
-    return Measured(names, Grid(0, 10, empty), np.array(values, np.float64), len(names))
+    begins = tuple(10 * i for i in range(len(empty) + 1))
+    return Measured(names, Grid(10, begins, empty), np.array(values, np.float64), len(names))

@@ -174,7 +174,26 @@ def test_layers_are_in_forward_order(filled: Served, measure: str) -> None:
     answer = figures(filled, f"/layers?measure={measure}")
     go.Figure(answer["chart"]["figure"])
     assert [row["name"] for row in answer["rows"]] == ["block.weight", "block.bias"]
-    assert len(answer["chart"]["figure"]["data"][0]["z"][0]) == 4
+    heat = answer["chart"]["figure"]["data"][0]
+    assert heat["meta"]["columns"] == [
+        "updates 0 to 9, by the sample of update 0",
+        "updates 10 to 29: no sample",
+        "updates 30 to 39, by the sample of update 30",
+        "updates 40 to 59: no sample",
+    ]
+    assert [value is None for value in heat["z"][0]] == [False, True, False, True]
+
+
+def test_a_range_between_two_samples_is_shown_by_the_one_before_it(served: Served) -> None:
+    with served.trainer(hello()) as trainer:
+        samples = [measured(1 + i, 160 * i, -3, -3) for i in range(4)]
+        trainer.deliver(layout(0), *samples, steps(5, 0, 600))
+    for address in ("/layers?measure=amax", "/layers/block.weight?"):
+        zoomed = figures(served, f"{address}&from=200&to=300")["chart"]["figure"]
+        assert zoomed["data"][0]["meta"]["columns"] == ["updates 200 to 299, by the sample of update 160"]
+        assert zoomed["layout"]["xaxis"]["range"] == [199.5, 299.5]
+    whole = figures(served, "/layers?measure=amax")["chart"]["figure"]["data"][0]
+    assert whole["x"] == [-0.5, 159.5, 319.5, 479.5, 599.5]
 
 
 def test_layers_are_filtered_by_a_part_of_their_name(filled: Served) -> None:

@@ -193,7 +193,7 @@ def _charts(
             drawn.append(hook_cost_chart(plans[name], series, bucket, wanted.look, span=span))
         else:
             whole = complete(plans[name], series, bucket, live=live)
-            chart = series_chart(plans[name], whole, bucket, wanted.look, span=span)
+            chart = series_chart(plans[name], whole, bucket, wanted.look, span=span, every=detail.every)
             drawn.append(with_lacking(chart, plans[name], whole, wanted.look.palette))
     return drawn
 

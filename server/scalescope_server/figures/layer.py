@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scalescope.numerics.exponents import BINS, MIN_EXPONENT, Histograms
 from scalescope.numerics.formats import FP16
 
-from scalescope_server.figures.chart import PERCENT, Chart, Json, Look, axis, layout, log2_axis, numbers
+from scalescope_server.figures.chart import Chart, Json, Look, axis, layout, log2_axis, numbers
 from scalescope_server.figures.grid import Grid, column_grain
 from scalescope_server.figures.walls import octaves
 from scalescope_server.store.records import ParameterRow, SampleBucket
@@ -130,12 +130,12 @@ def _figure(columns: Sequence[Column | None], grid: Grid[SampleBucket], window: 
         "y": [e + 0.5 for e in rows],
         "z": [numbers(row, 4) for row in z],
         "customdata": [numbers(row, 3) for row in np.where(np.isnan(z), np.nan, shares * 100)],
-        **PERCENT,
         "zmin": _FAINTEST,
         "zmax": 0.0,
         "colorscale": [[i / (len(palette.ramp) - 1), c] for i, c in enumerate(palette.ramp)],
         "hoverongaps": False,
-        "hovertemplate": "update %{x:,.0f}<br>near 2<sup>%{y:.1f}</sup>: %{customdata:.2~g} % of all<extra></extra>",
+        "hovertemplate": "%{text}<br>near 2<sup>%{y:.1f}</sup>: %{customdata:.2~g} % of all<extra></extra>",
+        "meta": {"per": 100, "columns": grid.told()},
         "colorbar": {
             "thickness": 8,
             "len": 1.0,

@@ -51,7 +51,7 @@ def _share(values: Values, palette: Palette) -> Json:
         "zmin": 0.0,
         "zmax": top * 100,
         "colorscale": ramp(palette),
-        "hovertemplate": "%{y}<br>update %{x:,.0f}: %{z:.3~g} %<extra></extra>",
+        "hovertemplate": "%{y}<br>%{text}: %{z:.3~g} %<extra></extra>",
         "meta": {"per": 100},
         "ticks": share_ticks(top),
     }
@@ -67,7 +67,7 @@ def _count(values: Values, palette: Palette) -> Json:
         "zmin": 0.0,
         "zmax": most,
         "colorscale": ramp(palette),
-        "hovertemplate": "%{y}<br>update %{x:,.0f}: %{customdata:,.0f}<extra></extra>",
+        "hovertemplate": "%{y}<br>%{text}: %{customdata:,.0f}<extra></extra>",
         "ticks": {"tickvals": [math.log10(1 + 10**k) for k in marks], "ticktext": [f"{10**k:,}" for k in marks]},
     }
 
@@ -80,7 +80,7 @@ def _log2(values: Values, palette: Palette) -> Json:
         "z": _rows(z),
         "customdata": _rows(values),
         "colorscale": ramp(palette),
-        "hovertemplate": "%{y}<br>update %{x:,.0f}: %{customdata:.4~g}<extra></extra>",
+        "hovertemplate": "%{y}<br>%{text}: %{customdata:.4~g}<extra></extra>",
         "ticks": {"tickvals": marks, "ticktext": [log2_label(mark) for mark in marks]},
     }
 
@@ -103,7 +103,7 @@ def _ratio(values: Values, palette: Palette) -> Json:
         "zmin": low,
         "zmax": high,
         "colorscale": colours,
-        "hovertemplate": "%{y}<br>update %{x:,.0f}: %{customdata:.3~g} of the weights<extra></extra>",
+        "hovertemplate": "%{y}<br>%{text}: %{customdata:.3~g} of the weights<extra></extra>",
         "ticks": {"tickvals": list(marks), "ticktext": [f"10<sup>{k}</sup>" if k else "1" for k in marks]},
     }
 
@@ -117,7 +117,7 @@ def _octaves(values: Values, palette: Palette) -> Json:
         "zmin": 0,
         "zmax": _AMPLE,
         "colorscale": _spread(palette.ramp[::-1]),
-        "hovertemplate": "%{y}<br>update %{x:,.0f}: %{customdata:.3~g} octaves left<extra></extra>",
+        "hovertemplate": "%{y}<br>%{text}: %{customdata:.3~g} octaves left<extra></extra>",
         "ticks": {"tickvals": [0, 1, 4, 8, 12, _AMPLE], "ticktext": ["wall", "1 oct", "4", "8", "12", f"≥ {_AMPLE}"]},
     }
 

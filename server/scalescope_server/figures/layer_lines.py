@@ -155,7 +155,10 @@ class Layer:
             name: series_of((group.steps, measure.read(group.parts, [of_row] * len(group.steps))) for group in groups)
             for name, measure in measures.items()
         }
-        return [series_chart(plan, series, size, self.wanted.look, span=self.span) for plan in plans]
+        return [
+            series_chart(plan, series, size, self.wanted.look, span=self.span, every=self.detail.every)
+            for plan in plans
+        ]
 
     def _tallies(self, measures: Sequence[TallyPlan], row: LayerRow) -> tuple[int, list[TallyBucket]]:
         (kind,) = {measure.kind for measure in measures}
@@ -172,7 +175,8 @@ class Layer:
             name: series_of((steps, evaluate(name, parts, [row.format] * len(steps))) for steps, parts in groups)
             for name in _REGION_MEASURES
         }
-        return series_chart(_REGIONS, series, self.bucket, self.wanted.look, span=self.span)
+        look, every = self.wanted.look, self.detail.every
+        return series_chart(_REGIONS, series, self.bucket, look, span=self.span, every=every)
 
 
 _TALLIES: Mapping[str, TallyMeasure] = {name: name for name in PLANS}

@@ -75,6 +75,9 @@ def _figure(plan: MeasurePlan, measured: Measured, look: Look) -> Json:
     labels, widest = [plain(name) for name in names], 18 if look.compact else 34
     short = [plain(name, widest) for name in _abbreviated(names, widest)]
     shown = range(0, len(labels), max(1, -(-len(labels) // 40)))
+    colours = coloured(plan.scale, measured.values, look)
+    told = colours.pop("meta", {})
+    assert isinstance(told, dict)
     trace: Json = {
         "type": "heatmap",
         "x": grid.edges,
@@ -82,7 +85,9 @@ def _figure(plan: MeasurePlan, measured: Measured, look: Look) -> Json:
         "xgap": 0,
         "ygap": 1 if len(labels) <= 80 else 0,
         "hoverongaps": False,
-        **coloured(plan.scale, measured.values, look),
+        # The page hands the columns to each row: once for each cell they would be most of the answer.
+        "meta": told | {"columns": grid.told()},
+        **colours,
     }
     y = axis(look) | {
         "type": "category",

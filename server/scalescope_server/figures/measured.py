@@ -13,7 +13,14 @@ from scalescope.numerics.measures import evaluate
 from scalescope_server.figures.grid import Bucket, Grid, gridded
 from scalescope_server.figures.layers import MAX_ROWS, Measured, label
 from scalescope_server.figures.measures import MEASURES
-from scalescope_server.figures.reads import MAX_COLUMNS, Wanted, sampled_grid
+from scalescope_server.figures.reads import (
+    MAX_COLUMNS,
+    Wanted,
+    cadence_of,
+    run_length,
+    sampled_grid,
+    with_neighbours,
+)
 from scalescope_server.figures.walls import as_parts
 from scalescope_server.layer_rows import (
     SAMPLED,
@@ -64,7 +71,13 @@ def tally_grid(
         run, plan.kind, plan.columns, positions, start=wanted.start, stop=wanted.stop, points=points
     )
     span = found[-1].step - found[0].step + 1 if found else 1
-    return gridded(found, -(-max(detail.every, -(-span // MAX_COLUMNS)) // bucket) * bucket)
+    width = -(-max(detail.every, -(-span // MAX_COLUMNS)) // bucket) * bucket
+
+    def read(start: int, stop: int) -> Sequence[TallyBucket]:
+        return reader.tallies(run, plan.kind, plan.columns, positions, start=start, stop=stop, points=points)[1]
+
+    cadence = cadence_of(wanted, detail, bucket)
+    return gridded(with_neighbours(read, found, width, cadence, run_length(detail)), width, cadence)
 
 
 def _rows(reader: Reader, run: RunId, wanted: Wanted, detail: RunDetail, measure: LayerMeasure) -> list[LayerRow]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from scalescope_server.figures.cadence import AFTER_SKIP, holes
 from scalescope_server.figures.chart import (
     Chart,
     Json,
@@ -60,7 +61,8 @@ def scale_chart(
     scale = series.get("scale")
     if scale is None or not len(scale.step):
         return _missing(look, missing)
-    level, overflow, flush = log2(scale.last), _overflow_wall(series, walls), _flush_wall(walls)
+    level, last = log2(scale.last), int(scale.step[-1])
+    overflow, flush = _standing(_overflow_wall(series, walls), last), _standing(_flush_wall(walls), last)
     low, high = _window(scale, overflow, flush)
     found = marks(events, series, bucket)
     data = [
@@ -131,6 +133,13 @@ def _flush_wall(walls: Sequence[Walls]) -> Wall:
         if at.flush is not None:
             found[at.step] = max(at.flush, found.get(at.step, -math.inf))
     return found
+
+
+def _standing(wall: Wall, last: int) -> Wall:
+    """The newest one stands until the ``last`` update too, unless a sample should have told another by then."""
+    if not wall or max(wall) >= last or holes([*wall, last], 1, around=AFTER_SKIP)[-1]:
+        return wall
+    return wall | {last: wall[max(wall)]}
 
 
 def _window(scale: Series, *walls: Wall) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from scalescope_server.figures.cadence import AFTER_SKIP, holes
 from scalescope_server.figures.chart import (
     PERCENT,
     Chart,
@@ -36,23 +37,31 @@ from scalescope_server.figures.plans import Kind, Level, Line, Plan
 from scalescope_server.store.records import Series
 
 Span = tuple[float, float]
+Rows = NDArray[np.intp]
 
 _KEY_MARKS: dict[str, Literal["line", "dash", "dot"]] = {"solid": "line", "dash": "dash", "dot": "dot"}
 
 
 def series_chart(
-    plan: Plan, series: Mapping[str, Series], bucket: int, look: Look, *, span: Span | None = None
+    plan: Plan, series: Mapping[str, Series], bucket: int, look: Look, *, span: Span | None = None, every: int = 1
 ) -> Chart:
     """``plan`` drawn from ``series`` (lines without values are left out), ``bucket`` updates per point.
 
-    ``span``: the first and last update that the time axis shows; None: as far as there are values.
+    ``span``: the first and last update that the time axis shows; None: as far as there are values. ``every``: updates
+    between samples where no budget spreads them; where samples are missing, lines over them are torn.
     """
     told = [(line, series.get(line.series)) for line in plan.lines]
     drawn = [(line, found) for line, found in told if found is not None and len(found.step)]
     if not drawn:
         return nothing_recorded(plan, look)
     low, high = _window([found for _, found in drawn], plan)
-    data = [trace for line, found in drawn for trace in _traces(line, found, plan, bucket, len(drawn), look.palette)]
+    data = [
+        trace
+        for line, found in drawn
+        for trace in _traces(
+            line, found, plan, bucket, _stretches(found, plan, bucket, every), len(drawn), look.palette
+        )
+    ]
     top = (high - (high - low) * 0.04) * (100 if plan.kind == "share" else 1)
     data += [trace for line, found in drawn for trace in _nonfinite(line, found, top, look.palette)]
     span = span or (float(min(s.step[0] for _, s in drawn)), float(max(s.step[-1] for _, s in drawn)))
@@ -138,32 +147,45 @@ def _axis(kind: Kind, low: float, high: float, look: Look) -> Json:
     return axis(look) | {"range": [low, high], "nticks": 6, "tickformat": "~g" if high < 0.01 else ""}
 
 
-def _traces(line: Line, found: Series, plan: Plan, bucket: int, lines: int, palette: Palette) -> list[Json]:
+def _stretches(found: Series, plan: Plan, bucket: int, every: int) -> list[Rows]:
+    """The rows that one line joins, each stretch of them: more than one where samples are missing in between."""
+    torn = holes(found.step, every, grain=bucket, around=AFTER_SKIP) if plan.sampled else np.zeros(len(found.step) - 1)
+    return np.split(np.arange(len(found.step)), np.flatnonzero(torn) + 1)
+
+
+def _traces(
+    line: Line, found: Series, plan: Plan, bucket: int, stretches: Sequence[Rows], lines: int, palette: Palette
+) -> list[Json]:
     colour: str = getattr(palette, line.colour)
+    mains = [_joined(line, found, rows, plan, palette) for rows in stretches]
+    # One band tells the extremes; three on top of each other tell nothing.
+    if bucket == 1 or lines > 1 or plan.fold:
+        return mains
+    bands = (_band(found, rows, plan.kind, colour, palette) for rows in stretches)
+    return [*(trace for band in bands for trace in band), *mains]
+
+
+def _joined(line: Line, found: Series, rows: Rows, plan: Plan, palette: Palette) -> Json:
     label = plain(line.label, 60)
-    x = found.step.tolist()
     main: Json = {
         "type": "scatter",
-        "mode": "lines" if len(x) > 1 else "lines+markers",
+        "mode": "lines" if len(rows) > 1 else "lines+markers",
         "name": label,
-        "x": x,
-        "y": drawn_values(found.last, plan.kind),
-        "line": {"color": colour, "width": 1.5, "dash": line.dash},
+        "x": found.step[rows].tolist(),
+        "y": drawn_values(found.last[rows], plan.kind),
+        "line": {"color": getattr(palette, line.colour), "width": 1.5, "dash": line.dash},
         # Some values come with samples only, and those that are not finite are marked: neither breaks the line.
         "connectgaps": True,
         "hovertemplate": f"{_HOVERS[plan.kind]}{plan.unit}<extra>{label.replace('%', '&#37;')}</extra>",
     }
     if plan.kind in ("log2", "log10"):
-        main["customdata"] = numbers(found.last)
-    if plan.kind == "share":
-        main |= PERCENT
-    # One band tells the extremes; three on top of each other tell nothing.
-    return [*_band(found, plan.kind, colour, palette), main] if bucket > 1 and lines == 1 and not plan.fold else [main]
+        main["customdata"] = numbers(found.last[rows])
+    return main | PERCENT if plan.kind == "share" else main
 
 
-def _band(found: Series, kind: Kind, colour: str, palette: Palette) -> list[Json]:
+def _band(found: Series, stretch: Rows, kind: Kind, colour: str, palette: Palette) -> list[Json]:
     """From the smallest to the largest value of each point that has one: a gap would tear the fill."""
-    rows = np.flatnonzero(found.n)
+    rows = stretch[found.n[stretch] > 0]
     edge: Json = {
         "type": "scatter",
         "mode": "lines",
