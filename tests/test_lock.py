@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from scalescope_server.errors import UnavailableError
-from scalescope_server.lock import locked
+from scalescope_server.lock import locked, open_beside
+from scalescope_server.store.engine import is_current, open_store
 from scalescope_server.store.location import database_file
 
 
@@ -35,3 +38,16 @@ def test_a_lock_is_free_again_once_its_holder_has_ended(tmp_path: Path) -> None:
     for _ in range(2):
         with locked(tmp_path / "scalescope.db"):
             pass
+
+
+def test_whoever_only_reads_upgrades_no_file_under_a_server_of_the_version_before(tmp_path: Path) -> None:
+    file = tmp_path / "scalescope.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(Path(__file__).parent.joinpath("samples", "m0003.sql").read_text(encoding="utf-8"))
+    with locked(file):
+        with pytest.raises(UnavailableError, match="another server is using"):
+            open_beside(str(file))
+        assert not is_current(str(file))
+    open_beside(str(file)).close()
+    with locked(file), closing(open_store(str(file))), closing(open_beside(str(file))) as beside:
+        assert beside.is_ready()

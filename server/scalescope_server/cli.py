@@ -25,7 +25,7 @@ from scalescope.settings import parse_url
 from scalescope_server import cli_export, cli_prune, errors
 from scalescope_server.errors import ServerError
 from scalescope_server.listing import DatabaseSource, ServerSource, Source, findings_text, runs_table
-from scalescope_server.lock import locked
+from scalescope_server.lock import locked, open_beside
 from scalescope_server.settings import (
     DEFAULT_HOST,
     DEFAULT_PORT,
@@ -285,7 +285,7 @@ def _opened(arguments: argparse.Namespace) -> Iterator[Store]:
     file = sqlite_file(database)
     if file is not None and not file.exists():
         raise CommandError(f"there is no database at {file}: start 'scalescope serve' or 'scalescope demo' first")
-    with contextlib.closing(open_store(database)) as store:
+    with contextlib.closing(open_beside(database)) as store:
         yield store
 
 

@@ -21,7 +21,7 @@ from scalescope_server.exporting.encoding import Format
 from scalescope_server.exporting.streams import checked_tables, stream
 from scalescope_server.layer_rows import SAMPLED, TALLIED, LayerMeasure
 from scalescope_server.layers import Layers, Range
-from scalescope_server.store.engine import open_store
+from scalescope_server.lock import open_beside
 from scalescope_server.store.errors import StoreError
 from scalescope_server.store.extract.tables import Chosen, TableName
 from scalescope_server.store.location import sqlite_file
@@ -36,7 +36,7 @@ class LocalDatabase:
         file = sqlite_file(database)
         if file is not None and not file.exists():
             raise ReadError(f"there is no database at {file}")
-        store = open_store(database)
+        store = open_beside(database)
         self._reader = store.reader
         weakref.finalize(self, store.close)
 
@@ -57,7 +57,7 @@ def open_database(database: str) -> LocalDatabase:
     """The database at ``database``, a path or URL. Raises :class:`ReadError`."""
     try:
         return LocalDatabase(database)
-    except StoreError as error:
+    except (StoreError, ServerError) as error:
         raise ReadError(str(error)) from error
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scalescope_server.errors import UnavailableError
+from scalescope_server.store.engine import Store, is_current, open_store
+from scalescope_server.store.location import sqlite_file
 
 if sys.platform == "win32":
     import msvcrt
@@ -39,3 +41,17 @@ def locked(database: Path) -> Iterator[None]:
                 "(several servers can share a database only on Postgres)"
             ) from error
         yield
+
+
+def open_beside(database: str) -> Store:
+    """The store at ``database``, which a server may be using.
+
+    A SQLite file of an older version is upgraded as it is opened, but under no server of that version.
+
+    Raises:
+        UnavailableError: if one uses such a file.
+        StoreError: as :func:`open_store` says.
+    """
+    file = sqlite_file(database)
+    with contextlib.nullcontext() if file is None or is_current(database) else locked(file):
+        return open_store(database)

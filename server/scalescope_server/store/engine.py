@@ -100,6 +100,19 @@ def migrate_store(url: str, told: Told = untold) -> str:
         writing.dispose()
 
 
+def is_current(url: str) -> bool:
+    """Whether the database at ``url`` is one at this program's revision, so that opening it changes nothing of it."""
+    engine = backend_of(url).reading()
+    try:
+        with engine.connect() as connection:
+            return schema.is_current(connection)
+    except SQLAlchemyError:
+        # Opening it says why.
+        return False
+    finally:
+        engine.dispose()
+
+
 def backend_of(url: str) -> Backend:
     """The database at ``url``, not opened yet.
 
