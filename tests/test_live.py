@@ -167,6 +167,24 @@ async def test_a_run_that_goes_silent_is_news() -> None:
     running.cancel()
 
 
+async def test_a_run_that_goes_silent_after_the_clock_was_put_back_is_news() -> None:
+    clock, summaries = Clock(), Summaries()
+    clock.now = 86_400.0
+    hub = Hub(summaries.latest, silent_after_s=60, clock=clock)
+    running = asyncio.create_task(hub.run())
+    page = hub.open(None)
+    summaries.put(last_seen_at=0.0)
+    hub.publish(receipt())
+    assert (await taken(page)).state == "running"
+    clock.now = 0.0
+    hub.seen(RunId("r"), clock.now)
+    clock.now = 60.5
+    summaries.put(state="silent")
+    hub.sweep()
+    assert (await taken(page)).state == "silent"
+    running.cancel()
+
+
 async def test_a_run_that_was_silent_long_ago_is_noticed_once_a_page_looks_at_it() -> None:
     clock, summaries = Clock(), Summaries()
     clock.now = 1000.0

@@ -62,12 +62,12 @@ def test_each_rank_has_a_state_of_its_own(store: Store) -> None:
 
 
 def test_a_run_goes_on_while_one_of_its_ranks_is_silent_and_ends_with_the_last(store: Store) -> None:
-    tell(store, 0, 10, size=2)
     tell(store, 1, 4, at=NOW - 61, size=2)
+    tell(store, 0, 10, size=2)
     assert store.reader.latest("run").state == "running"
-    store.writer.append(batch(hello(rank=0), Dictation(sequence=1).bye())).result()
+    store.writer.append(batch(hello(rank=0), Dictation(sequence=1).bye(), at=NOW)).result()
     assert store.reader.latest("run").state == "running"
-    store.writer.append(batch(hello(rank=1), Dictation(sequence=1).bye())).result()
+    store.writer.append(batch(hello(rank=1), Dictation(sequence=1).bye(), at=NOW)).result()
     assert store.reader.latest("run").state == "finished"
 
 

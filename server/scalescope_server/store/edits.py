@@ -38,7 +38,7 @@ def enter_heartbeat(
     check_last(origin, connection)
     row = tables.ledger.c
     told = {
-        "last_seen_at": larger(row.last_seen_at, at),
+        "last_seen_at": at,
         "dropped": larger(row.dropped, beat.dropped),
         "beat_at": at,
         "progress_step": None if beat.step is None else origin.first_step + beat.step,

@@ -16,7 +16,6 @@ from scalescope_server.store.errors import BadRecord, Gone, Superseded
 from scalescope_server.store.json_text import json_object, plain
 from scalescope_server.store.merging import begin_merging
 from scalescope_server.store.transaction import Transaction
-from scalescope_server.store.upsert import larger
 from scalescope_server.store.values import Flag
 
 _ranges = msgspec.msgpack.Decoder(tuple[tuple[int, int], ...])
@@ -213,7 +212,8 @@ def seen(connection: Connection, run: int, now: float) -> None:
 _SEEN = (
     update(tables.run)
     .where(tables.run.c.key == bindparam("of_run"))
-    .values(last_seen_at=larger(tables.run.c.last_seen_at, bindparam("new_seen_at")))
+    # Not the latest that was ever told: our clock may have been ahead.
+    .values(last_seen_at=bindparam("new_seen_at"))
 )
 _DELETED = select(tables.deleted.c.run).where(
     tables.deleted.c.run == bindparam("run_id"), tables.deleted.c.segment == bindparam("segment_id")

@@ -100,7 +100,8 @@ _DELIVERY = (
         dropped_numbers=_ledger.dropped_numbers + bindparam("new_dropped"),
         highest_step=larger(_ledger.highest_step, bindparam("new_step")),
         highest_sample=larger(_ledger.highest_sample, bindparam("new_sample")),
-        last_seen_at=larger(_ledger.last_seen_at, bindparam("new_seen_at")),
+        # Not the latest that was ever told: our clock may have been ahead.
+        last_seen_at=bindparam("new_seen_at"),
         attempted=_ledger.attempted + bindparam("new_attempted"),
         skipped=_ledger.skipped + bindparam("new_skipped"),
         scale=case((_newer_of_rank, bindparam("new_scale")), else_=_ledger.scale),
@@ -121,6 +122,6 @@ _TOTALS = (
         last_step=larger(_run.last_step, bindparam("new_last")),
         next_step=larger(_run.next_step, bindparam("new_next")),
         length=larger(_run.length, bindparam("new_length")),
-        last_seen_at=larger(_run.last_seen_at, bindparam("new_seen_at")),
+        last_seen_at=bindparam("new_seen_at"),
     )
 )
