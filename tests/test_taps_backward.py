@@ -80,6 +80,24 @@ def test_what_was_listened_to_once_costs_a_backward_nothing_any_more() -> None:
     assert sum(traces) == sum(called) == 2
 
 
+def test_gradients_that_tell_no_format_cost_an_ordinary_update_nothing() -> None:
+    # That of a bias that is added last is one, in any format.
+    torch.manual_seed(0)
+    model = nn.ModuleList(nn.Linear(2, 2) for _ in range(4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    left: list[int] = []
+    with watching(model, optimizer, every=10) as watched:
+        for _ in range(12):
+            optimizer.zero_grad()
+            torch.stack([layer(torch.randn(1, 2)).sum() for layer in model]).sum().backward()
+            optimizer.step()
+            left.append(python_hooks(model))
+        watched.end()
+    assert left[8] == 0
+    # They are looked at again where an update is heard in full.
+    assert left[9] == left[1] > 1
+
+
 def test_every_optimizer_keeps_two_hooks_though_it_steps_late() -> None:
     one, other = Chain(), Chain()
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (one, other)]

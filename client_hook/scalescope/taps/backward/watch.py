@@ -148,16 +148,16 @@ class BackwardWatch:
     def rest(self, began: Callable[[], bool]) -> None:
         """Listen no more until :meth:`resume`. ``began``: whether a backward pass ran since the last update closed."""
         self._began = began
-        for number in self._ends:
-            self._unhook(self._sentinels[number][0])
+        for index in self._listened():
+            self._unhook(index)
 
     def resume(self, left: Mapping[int, Stamp]) -> None:
         """Listen again. The last window left these gradients, by the optimizer's number."""
         self._began = None
-        for number, stamp in left.items():
-            index = self._sentinels[number][0]
+        for index in self._listened():
             self._hook(index)
-            self._freshness.leave(index, stamp)
+        for number, stamp in left.items():
+            self._freshness.leave(self._sentinels[number][0], stamp)
 
     def pass_on(self) -> None:
         """Hear of the gradients that came: within a backward, what steps there may throw them away next."""
@@ -346,6 +346,10 @@ class BackwardWatch:
             return gradient
         with torch.no_grad():
             return local(gradient)
+
+    def _listened(self) -> set[int]:
+        """What has hooks once all has settled: some gradients never tell in which format they are computed."""
+        return {self._sentinels[number][0] for number in self._ends} | self._formats.sought.keys()
 
     def _moves_away(self, number: int) -> bool:
         """Whether gradients leave their parameters in between, and so tell nothing of the pass before."""
