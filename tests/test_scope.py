@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import scalescope
 import torch
+from scalescope.numerics import measure
+from scalescope.numerics.measure_device import DeviceMeasuring
+from scalescope.numerics.pool import Pool
 from scalescope.scope import Scope
 from scalescope.watching import watch
 from scalescope.wire import Bye, Layout, Probe
@@ -93,6 +96,18 @@ def test_what_the_hook_costs_is_told(server: SmallServer) -> None:
     assert unsampled.median_us is not None
     assert sampled.median_us is not None
     assert 0 < unsampled.median_us < sampled.median_us
+
+
+def test_measurements_that_there_was_no_room_for_are_told(server: SmallServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    course = Course(precision=bf16)
+    scope = watch(course.model, course.optimizer, url=server.url)
+    cpu = torch.device("cpu")
+    full = DeviceMeasuring(cpu, pool=Pool(cpu, most_bytes=0))
+    monkeypatch.setitem(measure._DEVICES, cpu, full)
+    assert scope.stats.unmeasured == 0
+    assert full.measure([torch.ones(3)], 1.0) is None
+    assert scope.stats.unmeasured == 1
+    scope.close()
 
 
 def test_a_model_that_keeps_its_scope_copies_and_pickles(server: SmallServer) -> None:

@@ -16,7 +16,7 @@ from scalescope.lifetime import Lifetime
 from scalescope.link import Link
 from scalescope.mirrors.echo import Echo, Echoed
 from scalescope.mirrors.mirror import Mirror
-from scalescope.numerics.measure import path_of
+from scalescope.numerics.measure import path_of, refused
 from scalescope.recorder import Recorder
 from scalescope.settings import Settings
 from scalescope.taps.edge import Cost, Edge
@@ -43,6 +43,8 @@ class Stats:
         sent_bytes: bytes of all messages to the server, repetitions included.
         thread_cpu_s: CPU time of the thread that sends them, in seconds; None where the system does not tell.
         kernels: what gradients are measured by, for each kind of device they are on, and why by nothing faster.
+        unmeasured: measurements on devices that this process left out, because there was no room left for more that
+            nobody had read yet: samples lack what they would have told.
         unsampled, sampled: what the hook took of the training thread at updates whose gradients were not, or
             were, measured.
     """
@@ -55,6 +57,7 @@ class Stats:
     sent_bytes: int = 0
     thread_cpu_s: float | None = None
     kernels: Mapping[str, str] = field(default_factory=dict)
+    unmeasured: int = 0
     unsampled: Cost = _NO_COST
     sampled: Cost = _NO_COST
 
@@ -173,6 +176,7 @@ class LiveScope(Scope):
             sent_bytes=link.sent_bytes,
             thread_cpu_s=link.thread_cpu_s,
             kernels={device.type: str(path_of(device)) for device in self._devices},
+            unmeasured=refused(),
             unsampled=self._edge.cost(sampled=False),
             sampled=self._edge.cost(sampled=True),
         )
