@@ -6,6 +6,7 @@ import io
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ from scalescope.session import Frame
 from scalescope.settings import Settings, read_settings
 from scalescope.spool import Header, SpoolFile
 from scalescope.wire import Bye, Steps, encode
+from scalescope_server.store.records import RunId
 
+from tests.serving import Served
 from tests.small_server import Shelf, free_port, hello, serving
 
 
@@ -107,6 +110,25 @@ def test_of_a_damaged_file_all_that_is_intact_is_delivered_and_the_damage_told(t
     assert shelf.ledger.missing == 11 - shelf.ledger.received
     assert f"{shelf.ledger.received} records delivered to {server.url}; " in out.getvalue()
     assert out.getvalue().endswith(" damaged bytes between them are lost\n")
+
+
+def pushed(folder: Path, url: str) -> int:
+    return push(folder, settings(url, folder), io.StringIO())
+
+
+def test_the_same_file_pushed_twice_at_once_is_stored_once(served: Served, tmp_path: Path) -> None:
+    path = spooled(tmp_path / "one", served.url, count=300)
+    twin = tmp_path / "two" / path.name
+    twin.parent.mkdir()
+    twin.write_bytes(path.read_bytes())
+    with ThreadPoolExecutor() as pushing:
+        # The later of the two takes over where the earlier has not come to its end, which then says so.
+        list(pushing.map(lambda file: pushed(file.parent, served.url), (path, twin)))
+    assert [pushed(file.parent, served.url) for file in (path, twin)] == [0, 0]
+    ledger = served.store.reader.run(RunId("run")).ledger[0]
+    assert (ledger.received, ledger.lost) == (301, 0)
+    steps = served.store.reader.series("run", ["attempted"])[1]["attempted"].step
+    assert steps.tolist() == list(range(300))
 
 
 def test_a_file_that_another_push_delivers_meanwhile_is_delivered(tmp_path: Path) -> None:
