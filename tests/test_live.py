@@ -229,6 +229,22 @@ async def test_news_that_the_database_would_not_give_comes_later_and_is_told_in_
     running.cancel()
 
 
+async def test_a_run_that_cannot_be_read_by_a_mistake_keeps_no_other_from_being_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    summaries = Summaries()
+    summaries.put("other")
+    summaries.failures = [KeyError("a mistake")]
+    hub = Hub(summaries.latest, silent_after_s=60, clock=Clock())
+    running = asyncio.create_task(hub.run())
+    page = hub.open(None)
+    for run in ("odd", "other"):
+        hub.publish(receipt(run))
+    assert (await taken(page)).run == "other"
+    assert caplog.messages == ["no news for pages of run 'odd'"]
+    running.cancel()
+
+
 async def test_the_step_is_the_last_stored_one_even_where_some_are_missing() -> None:
     summaries = Summaries()
     summaries.put(attempted=5, last_step=7)

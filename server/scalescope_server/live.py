@@ -160,7 +160,7 @@ class Hub:
             await asyncio.sleep(MESSAGE_EVERY_S)
 
     async def _tell_of(self, run: RunId) -> None:
-        if not any(page.wants(run) for page in self._pages):
+        if not self._watching(run):
             return
         try:
             summary = await self._latest(run)
@@ -173,13 +173,19 @@ class Hub:
             self._unread = True
             self._mark(run)
             return
+        except Exception:
+            # What is wrong with one run keeps no other's news back.
+            logger.exception("no news for pages of run %r", run)
+            return
         self._unread = False
         if summary.state == "running":
             self.expect(run, summary.last_seen_at)
         news = self._news(summary)
-        for page in self._pages:
-            if page.wants(run):
-                page.put(news)
+        for page in self._watching(run):
+            page.put(news)
+
+    def _watching(self, run: RunId) -> list[Page]:
+        return [page for page in self._pages if page.wants(run)]
 
     def _news(self, summary: RunSummary) -> News:
         return News(
@@ -201,15 +207,13 @@ class Hub:
             self._mark(run)
         # Not the latest that was ever told: a clock may have been ahead.
         self._alive[run] = at
-        for page in self._pages:
-            if page.wants(run):
-                page.saw(at)
+        for page in self._watching(run):
+            page.saw(at)
 
     def _end(self, run: RunId) -> None:
         self._forget(run)
-        for page in self._pages:
-            if page.wants(run):
-                page.overflow()
+        for page in self._watching(run):
+            page.overflow()
 
     def _mark(self, run: RunId) -> None:
         self._dirty[run] = None
