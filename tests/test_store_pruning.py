@@ -193,6 +193,20 @@ def test_what_was_judged_stays_judged_where_it_cannot_be_read_again(store: Store
     assert store.reader.unjudged() == []
 
 
+def test_samples_of_updates_that_were_never_told_are_not_missed_in_silence(store: Store) -> None:
+    says = Dictation()
+    sampled = [says.sample(step, histograms([1])) for step in (16, 32)]
+    records = (says.layout(("a", "fp16")), *sampled, says.steps(0, 8), says.steps(512, 8))
+    store.writer.append(batch(hello(world_size=1), *records, at=1.0)).result()
+    judge(store)
+    prune(store)
+    bucket, found = store.reader.samples(RUN, start=8, stop=64)
+    assert (bucket > 1, sum(int(each.samples.sum()) for each in found)) == (True, 2)
+    # These updates may still come, and count then.
+    store.writer.append(batch(hello(world_size=1), says.steps(16, 8), at=1.0)).result()
+    assert store.reader.latest(RUN).attempted == 24
+
+
 def test_a_gap_of_a_billion_steps_is_stepped_over(store: Store) -> None:
     says = Dictation()
     records = (says.steps(0, 8), says.steps(2**30, 16))

@@ -7,13 +7,11 @@ asked, so pruning may end anywhere and begin anew.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 from sqlalchemy import (
     BigInteger,
-    ColumnElement,
     Connection,
     Row,
     Select,
@@ -28,6 +26,8 @@ from sqlalchemy import (
 
 from scalescope_server.store import tables
 from scalescope_server.store.levels import FACTOR
+from scalescope_server.store.pruning_notes import note
+from scalescope_server.store.pruning_span import KINDS, Gap, Whole, within
 from scalescope_server.store.snapshots import found_run
 from scalescope_server.store.transaction import Transaction
 from scalescope_server.store.upsert import larger
@@ -63,24 +63,6 @@ class Piece(Struct, frozen=True):
     following: int | None
 
 
-class Gap(NamedTuple):
-    """Steps ``first`` to ``last``, both in it, of which only roll-ups stay."""
-
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """What of a run is looked at: its ranks, its series, and the piece's steps [start, stop)."""
-
-    run: int
-    ranks: Sequence[int]
-    series: Sequence[int]
-    start: int
-    stop: int
-
-
 def prune_piece(transaction: Transaction, run: str, start: int, before: float) -> Piece:
     """Remove what is older than ``before`` (seconds since the epoch) of the updates from ``start`` on.
 
@@ -93,7 +75,7 @@ def prune_piece(transaction: Transaction, run: str, start: int, before: float) -
         return Piece(Removed(), None)
     removed = Removed()
     for gap in gaps:
-        _note(connection, whole, gap)
+        note(connection, whole, gap)
         removed = removed.plus(_remove(connection, whole, gap))
     examined = {"pruned_below": larger(tables.run.c.pruned_below, whole.stop)}
     connection.execute(update(tables.run).where(tables.run.c.key == whole.run).values(examined))
@@ -136,7 +118,7 @@ def _is_old(connection: Connection, run: Row[Any], whole: Whole, before: float) 
     if run.last_seen_at < before:
         return True
     youngest = [
-        connection.execute(select(func.max(table.c.at)).where(*_within(table, whole))).scalar_one()
+        connection.execute(select(func.max(table.c.at)).where(*within(table, whole))).scalar_one()
         for table in (tables.step, tables.sample, tables.tally)
     ]
     return all(at is None or at < before for at in youngest)
@@ -167,44 +149,20 @@ def _gaps(whole: Whole, kept: Sequence[int]) -> list[Gap]:
     return found
 
 
-def _note(connection: Connection, whole: Whole, gap: Gap) -> None:
-    """Enter which updates of which caller are told by then."""
-    row = tables.step.c
-    told = select(row.segment, row.rank, row.step).where(*_within(tables.step, whole, gap))
-    for segment, rank, first, last in _stretches(connection.execute(told.order_by(row.segment, row.rank, row.step))):
-        of_caller = {"of_segment": segment, "of_rank": rank}
-        before = connection.execute(_ENDING, {**of_caller, "at": first - 1}).scalar_one_or_none()
-        if before is None:
-            entered = {"segment": segment, "rank": rank, "first_step": first, "run": whole.run, "last_step": last}
-            connection.execute(tables.pruned.insert(), entered)
-        else:
-            connection.execute(_LONGER, {**of_caller, "of_first": before, "to": last})
-
-
-def _stretches(found: Any) -> list[tuple[int, int, int, int]]:  # noqa: ANN401 - rows
-    stretches: list[tuple[int, int, int, int]] = []
-    for segment, rank, step in found:
-        if stretches and stretches[-1][:2] == (segment, rank) and stretches[-1][3] == step - 1:
-            stretches[-1] = (segment, rank, stretches[-1][2], step)
-        else:
-            stretches.append((segment, rank, step, step))
-    return stretches
-
-
 def _remove(connection: Connection, whole: Whole, gap: Gap) -> Removed:
     counted = _count(connection, whole, gap)
     for table in (tables.step, tables.sample, tables.tally, tables.scalar, tables.gathered):
-        connection.execute(delete(table).where(*_within(table, whole, gap)))
+        connection.execute(delete(table).where(*within(table, whole, gap)))
     return counted
 
 
 def _count(connection: Connection, whole: Whole, gap: Gap) -> Removed:
     def rows(table: Table) -> int:
-        counted = select(func.count()).select_from(table).where(*_within(table, whole, gap))
+        counted = select(func.count()).select_from(table).where(*within(table, whole, gap))
         return int(connection.execute(counted).scalar_one())
 
     def packed(table: Table) -> int:
-        sizes = select(func.coalesce(func.sum(func.length(table.c.body)), 0)).where(*_within(table, whole, gap))
+        sizes = select(func.coalesce(func.sum(func.length(table.c.body)), 0)).where(*within(table, whole, gap))
         return int(connection.execute(sizes).scalar_one())
 
     updates, values, samples, tallies = map(rows, (tables.step, tables.scalar, tables.sample, tables.tally))
@@ -212,23 +170,9 @@ def _count(connection: Connection, whole: Whole, gap: Gap) -> Removed:
     return Removed(updates, values, samples, tallies, size + packed(tables.sample) + packed(tables.tally))
 
 
-def _within(table: Table, whole: Whole, gap: Gap | None = None) -> tuple[ColumnElement[bool], ...]:
-    """The rows of a table in the gap, or in the piece; what is of all ranks among those of values."""
-    first, last = gap or Gap(whole.start, whole.stop - 1)
-    row = table.c
-    steps = row.step.between(first, last)
-    if table is tables.scalar:
-        return row.series.in_(whole.series), row.rank.in_([*whole.ranks, tables.ALL_RANKS]), steps
-    if table is tables.gathered:
-        return row.run == whole.run, row.kind.in_(("grad", "update")), steps
-    # Probes stay: they are few, and made by hand.
-    kinds = () if table is tables.step else (row.kind.in_(_KINDS[table.name]),)
-    return row.run == whole.run, *kinds, row.rank.in_(whole.ranks), steps
-
-
 def _following(connection: Connection, whole: Whole, removed: Removed) -> int:
     """Where the next piece begins: after one that held nothing further on, for a run may have gaps of millions."""
-    held = select(tables.step.c.step).where(*_within(tables.step, whole)).limit(1)
+    held = select(tables.step.c.step).where(*within(tables.step, whole)).limit(1)
     if removed != Removed() or connection.execute(held).first() is not None:
         return whole.stop
     nearest: list[int | None] = [
@@ -236,11 +180,7 @@ def _following(connection: Connection, whole: Whole, removed: Removed) -> int:
         for rank in whole.ranks
         for query in (
             _next(tables.step, whole, rank),
-            *(
-                _next(table, whole, rank, kind)
-                for table in (tables.sample, tables.tally)
-                for kind in _KINDS[table.name]
-            ),
+            *(_next(table, whole, rank, kind) for table in (tables.sample, tables.tally) for kind in KINDS[table.name]),
         )
     ]
     following = min((step for step in nearest if step is not None), default=whole.stop)
@@ -253,7 +193,6 @@ def _next(table: Table, whole: Whole, rank: int, kind: str | None = None) -> Sel
     return query if kind is None else query.where(row.kind == kind)
 
 
-_KINDS = {"sample": ("grad", "weight", "forward", "grad_output"), "tally": ("parameter", "module")}
 _RANKS = (
     select(tables.ledger.c.rank)
     .distinct()
@@ -274,12 +213,4 @@ _KEPT = union_all(
     select(_apart.step)
     .join(tables.segment, tables.segment.c.key == _apart.segment)
     .where(tables.segment.c.run == bindparam("of_run"), _apart.step.between(_from, _to)),
-)
-_gone = tables.pruned.c
-_of_caller = (_gone.segment == bindparam("of_segment"), _gone.rank == bindparam("of_rank"))
-_ENDING = select(_gone.first_step).where(*_of_caller, _gone.last_step == bindparam("at"))
-_LONGER = (
-    update(tables.pruned)
-    .where(*_of_caller, _gone.first_step == bindparam("of_first"))
-    .values(last_step=bindparam("to"))
 )
