@@ -195,8 +195,9 @@ def test_what_was_judged_stays_judged_where_it_cannot_be_read_again(store: Store
 
 def test_samples_of_updates_that_were_never_told_are_not_missed_in_silence(store: Store) -> None:
     says = Dictation()
-    sampled = [says.sample(step, histograms([1])) for step in (16, 32)]
-    records = (says.layout(("a", "fp16")), *sampled, says.steps(0, 8), says.steps(512, 8))
+    records: list[Record] = [says.layout(("a", "fp16"))]
+    records += [says.sample(step, histograms([1])) for step in (16, 32)]
+    records += [says.steps(0, 8), says.steps(512, 8)]
     store.writer.append(batch(hello(world_size=1), *records, at=1.0)).result()
     judge(store)
     prune(store)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, exists, func, select, update
+from sqlalchemy import Connection, Row, bindparam, exists, func, select, update
 
 from scalescope_server.store import tables
 from scalescope_server.store.pruning_span import Gap, Whole, within
@@ -47,7 +48,8 @@ def _note_measured(connection: Connection, whole: Whole, gap: Gap) -> None:
     connection.execute(new.on_conflict_do_nothing())
 
 
-def _stretches(found: Any) -> list[tuple[int, int, int, int]]:  # noqa: ANN401 - rows
+def _stretches(found: Iterable[Row[Any]]) -> list[tuple[int, int, int, int]]:
+    """(segment, rank, first step, last step) of sorted rows of (segment, rank, step)."""
     stretches: list[tuple[int, int, int, int]] = []
     for segment, rank, step in found:
         if stretches and stretches[-1][:2] == (segment, rank) and stretches[-1][3] == step - 1:
