@@ -48,7 +48,13 @@ def test_a_file_is_no_postgres(tmp_path: Path) -> None:
     assert sqlite_file(str(tmp_path / "a.db")) == tmp_path / "a.db"
 
 
-@pytest.mark.parametrize("rest", ["ql://user:secret@host", "ql+asyncpg://user:secret@host/name", "ql://u:secret@h:x/n"])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        *("ql://user:secret@host", "ql+asyncpg://user:secret@host/name", "ql://u:secret@h:x/n"),
+        "ql+asyncpg://host/name?user=user&password=secret",
+    ],
+)
 def test_a_postgres_that_cannot_be_meant_is_refused_without_its_password(rest: str) -> None:
     with pytest.raises(SchemaError, match="or postgresql://USER:PASSWORD@HOST/NAME as the database, got") as caught:
         postgres_url(f"postgres{rest}")

@@ -53,7 +53,9 @@ def _parsed(url: str) -> URL:
 
 
 def _unknown(url: URL) -> SchemaError:
-    shown = url.render_as_string() if url.database else str(url.drivername) + "://"
+    # Behind the question mark there may be a password, too, but for SQLite.
+    told = url if url.get_backend_name() == "sqlite" else url.set(query={})
+    shown = told.render_as_string() if url.database else f"{url.drivername}://"
     return SchemaError(f"{_EXPECTED}, got {shown!r}")
 
 
