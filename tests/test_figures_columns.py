@@ -139,6 +139,8 @@ def test_a_gap_is_a_hole_where_those_around_it_are_much_shorter(steps: list[int]
 def test_steps_in_a_row_after_a_skip_make_no_hole_of_the_next_regular_gap() -> None:
     steps = [0, 160, *range(165, 173), 320, *range(330, 338), 480]
     assert not holes(steps, 10, around=9).any()
+    # An interval that was doubled just before a skip, which cuts the next one short.
+    assert not holes([10, 20, 30, 50, 90, 170, 330, *range(430, 439)], 10, around=9).any()
     assert holes([*steps, 1500, 1660], 10, around=9).tolist() == [False] * (len(steps) - 1) + [True, False]
 
 

@@ -28,13 +28,15 @@ def holes(
         every: updates between samples where no budget spreads them.
         grain: a step is the first of so many updates, in any of which its sample may have been taken.
         around: so many gaps before and after one say how long it may be. More than one where not all steps are those of
-            periodic samples: after a skip there are some in a row.
+            periodic samples: after a skip there are some in a row, which also cut the interval before them short.
     """
     gaps = np.diff(np.asarray(steps, np.int64))
-    found = np.zeros(len(gaps), np.bool_)
-    for i, gap in enumerate(gaps):
-        others = [*gaps[max(i - around, 0) : i], *gaps[i + 1 : i + 1 + around]]
-        is_end = len(gaps) > 1 and i in (0, len(gaps) - 1)
-        longer = GROWN if is_end else _LONGER
-        found[i] = gap > longer * max(others, default=every) + grain - 1
+    longest = np.full(len(gaps), every if len(gaps) == 1 else 0)
+    for k in range(1, around + 1):
+        np.maximum(longest[k:], gaps[:-k], out=longest[k:])
+        np.maximum(longest[:-k], gaps[k:], out=longest[:-k])
+    longer = np.full(len(gaps), _LONGER if around == 1 else GROWN)
+    if len(gaps) > 1:
+        longer[[0, -1]] = GROWN
+    found: NDArray[np.bool_] = gaps > longer * longest + grain - 1
     return found
