@@ -51,11 +51,11 @@ def _note_measured(connection: Connection, whole: Whole, gap: Gap) -> None:
 def _stretches(found: Iterable[Row[Any]]) -> list[tuple[int, int, int, int]]:
     """(segment, rank, first step, last step) of sorted rows of (segment, rank, step)."""
     stretches: list[tuple[int, int, int, int]] = []
-    for segment, rank, step in found:
-        if stretches and stretches[-1][:2] == (segment, rank) and stretches[-1][3] == step - 1:
-            stretches[-1] = (segment, rank, stretches[-1][2], step)
+    for row in found:
+        if stretches and stretches[-1][:2] == (row.segment, row.rank) and stretches[-1][3] == row.step - 1:
+            stretches[-1] = (row.segment, row.rank, stretches[-1][2], row.step)
         else:
-            stretches.append((segment, rank, step, step))
+            stretches.append((row.segment, row.rank, row.step, row.step))
     return stretches
 
 
