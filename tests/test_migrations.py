@@ -31,9 +31,9 @@ OLDER = ["m0001", "m0002", "m0003", "m0004", "m0005", "m0006"]
 
 @pytest.fixture
 def blank(database: str, request: pytest.FixtureRequest) -> str:
-    """A database without a table."""
+    """A database without a table; of SQLite a file that is not there yet."""
     if not database.startswith("postgresql:"):
-        return database
+        return f"{database}.blank"
     cluster: Cluster = request.getfixturevalue("postgres")
     return cluster.new()
 
@@ -137,25 +137,25 @@ def test_opening_again_keeps_what_is_there(database: str) -> None:
     store.close()
 
 
-def test_a_sqlite_file_is_copied_before_it_is_upgraded(database: str) -> None:
-    stored_at("m0002", database)
-    with closing(sqlite3.connect(database)) as connection:
+def test_a_sqlite_file_is_copied_before_it_is_upgraded(blank: str) -> None:
+    stored_at("m0002", blank)
+    with closing(sqlite3.connect(blank)) as connection:
         before = list(connection.iterdump())
-    told = migrate_store(database)
-    kept = Path(f"{database}.m0002.backup")
-    assert told == f"{database} is up to date. As it was before it is kept in {kept}."
+    told = migrate_store(blank)
+    kept = Path(f"{blank}.m0002.backup")
+    assert told == f"{blank} is up to date. As it was before it is kept in {kept}."
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     with closing(sqlite3.connect(kept)) as connection:
         assert list(connection.iterdump()) == before
-    assert migrate_store(database) == f"{database} is up to date."
+    assert migrate_store(blank) == f"{blank} is up to date."
 
 
-def test_without_room_for_the_copy_nothing_is_upgraded(database: str) -> None:
-    stored_at("m0002", database)
-    Path(f"{database}.m0002.partial").mkdir()
+def test_without_room_for_the_copy_nothing_is_upgraded(blank: str) -> None:
+    stored_at("m0002", blank)
+    Path(f"{blank}.m0002.partial").mkdir()
     with pytest.raises(Unavailable, match=r"could not be copied to .*\.m0002\.backup before its upgrade"):
-        open_store(database)
-    with closing(sqlite3.connect(database)) as connection:
+        open_store(blank)
+    with closing(sqlite3.connect(blank)) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("m0002",)
 
 
@@ -238,11 +238,11 @@ def test_a_database_that_was_damaged_is_told_and_not_called_ready(database: str)
     store.close()
 
 
-def test_a_database_of_another_program_is_left_alone(database: str) -> None:
-    run_sql(database, "CREATE TABLE theirs (x)")
+def test_a_database_of_another_program_is_left_alone(blank: str) -> None:
+    run_sql(blank, "CREATE TABLE theirs (x)")
     with pytest.raises(SchemaError, match="got one with the table theirs"):
-        open_store(database)
-    with closing(sqlite3.connect(database)) as connection:
+        open_store(blank)
+    with closing(sqlite3.connect(blank)) as connection:
         assert connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (1,)
 
 

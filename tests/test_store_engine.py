@@ -31,7 +31,7 @@ def test_a_reader_sees_one_moment_while_the_writer_goes_on(store: Store) -> None
     assert (seen, store.reader.latest("run").attempted) == ([1, 1], 2)
 
 
-def test_two_processes_may_open_the_same_new_file(database: str) -> None:
+def test_two_may_have_the_same_database_open(database: str) -> None:
     first, second = open_store(database), open_store(database)
     first.writer.append(batch(hello(), Dictation().steps(0, 1))).result()
     second.writer.append(batch(hello(), Dictation(1).steps(1, 1))).result()

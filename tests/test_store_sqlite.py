@@ -93,3 +93,10 @@ def test_the_database_is_made_with_the_folders_above_it(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "below" / "scalescope.db"
     open_store(f"sqlite:///{path}").close()
     assert path.exists()
+
+
+def test_two_may_open_a_file_that_is_not_there_yet(tmp_path: Path) -> None:
+    new = str(tmp_path / "new.db")
+    with closing(open_store(new)) as first, closing(open_store(new)) as second:
+        first.writer.append(batch(hello(), Dictation().steps(0, 1))).result(DEADLINE_S)
+        assert attempted(second) == {"run": 1}

@@ -28,19 +28,19 @@ def upgrade(
     Raises:
         SchemaError: if it was written by a newer program, or by another one.
     """
+    found = revision_of(connection)
+    _check_known(connection, found)
+    if found == _newest():
+        return
     with as_file(files(_MIGRATIONS)) as folder:
         config = Config()
         config.set_main_option("script_location", str(folder).replace("%", "%%"))
         config.attributes["connection"] = connection
-        scripts = ScriptDirectory.from_config(config)
-        found = revision_of(connection)
-        _check_known(connection, scripts, found)
-        if found != scripts.get_current_head():
-            ahead = sum(1 for _ in scripts.iterate_revisions(target, found or "base"))
-            done = itertools.count(1)
-            config.attributes["on_version_apply"] = lambda **_: on_revision(next(done), ahead)
-            on_revision(0, ahead)
-            command.upgrade(config, target)
+        ahead = sum(1 for _ in ScriptDirectory.from_config(config).iterate_revisions(target, found or "base"))
+        done = itertools.count(1)
+        config.attributes["on_version_apply"] = lambda **_: on_revision(next(done), ahead)
+        on_revision(0, ahead)
+        command.upgrade(config, target)
 
 
 def check(connection: Connection, command: str) -> None:
@@ -50,8 +50,7 @@ def check(connection: Connection, command: str) -> None:
         SchemaError: if it is not; the message says what to do.
     """
     found = revision_of(connection)
-    with as_file(files(_MIGRATIONS)) as folder:
-        _check_known(connection, ScriptDirectory(str(folder)), found)
+    _check_known(connection, found)
     if found != _newest():
         state = "an empty one" if found is None else f"one at {found}"
         raise SchemaError(f"expected a database at revision {_newest()}, got {state}: run {command}")
@@ -64,8 +63,7 @@ def outdated(connection: Connection) -> str | None:
         SchemaError: if it was written by a newer program, or by another one.
     """
     found = revision_of(connection)
-    with as_file(files(_MIGRATIONS)) as folder:
-        _check_known(connection, ScriptDirectory(str(folder)), found)
+    _check_known(connection, found)
     return None if found == _newest() else found
 
 
@@ -80,16 +78,20 @@ def revision_of(connection: Connection) -> str | None:
 
 
 @cache
-def _newest() -> str | None:
+def _revisions() -> tuple[str, ...]:
+    """All that this program knows, the newest first. Read once: each is a file."""
     with as_file(files(_MIGRATIONS)) as folder:
-        return ScriptDirectory(str(folder)).get_current_head()
+        return tuple(script.revision for script in ScriptDirectory(str(folder)).walk_revisions())
 
 
-def _check_known(connection: Connection, scripts: ScriptDirectory, found: str | None) -> None:
-    known = {script.revision for script in scripts.walk_revisions()}
-    if found is not None and found not in known:
+def _newest() -> str:
+    return _revisions()[0]
+
+
+def _check_known(connection: Connection, found: str | None) -> None:
+    if found is not None and found not in _revisions():
         raise SchemaError(
-            f"expected a database of at most revision {scripts.get_current_head()}, got one at {found}: "
+            f"expected a database of at most revision {_newest()}, got one at {found}: "
             "it was written by a newer scalescope; install that version or name another database"
         )
     others = inspect(connection).get_table_names()
