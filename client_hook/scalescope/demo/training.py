@@ -41,8 +41,7 @@ def train(scenario: Scenario, *, steps: int, url: str, report: Callable[[Moment]
     model = CharacterGPT(corpus.characters)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
     scaler = torch.amp.GradScaler("cpu", init_scale=scenario.init_scale, growth_interval=scenario.growth_interval)
-    # As often as nobody is in a hurry: a demo of a minute is there for what is to be seen.
-    watched = scalescope.watch(model, optimizer, scaler, project="demo", name=scenario.name, url=url, every=10)
+    watched = scalescope.watch(model, optimizer, scaler, project="demo", name=scenario.name, url=url)
     with watched as scope:
         skipped = 0
         report(Moment(scope, 0, 0, float("nan"), scenario.init_scale))
