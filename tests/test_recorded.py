@@ -122,7 +122,8 @@ def test_what_is_not_there_is_told_in_a_line(opened: Opened) -> None:
         opened("run").layers("beauty")
 
 
-def test_a_server_or_database_that_is_not_there_is_told_in_a_line(database: str) -> None:
+def test_a_server_or_database_that_is_not_there_is_told_in_a_line(tmp_path: Path) -> None:
+    database = str(tmp_path / "nowhere.db")
     with pytest.raises(scalescope.ReadError, match=r"no answer from http://127\.0\.0\.1:1"):
         scalescope.open_run("run", url="http://127.0.0.1:1").detail()
     with pytest.raises(scalescope.ReadError, match="there is no database at"):
