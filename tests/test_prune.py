@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import re
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from scalescope.cli import main
+from scalescope_server.cli_prune import Pruning, prune
 from scalescope_server.judge import judge_once
 from scalescope_server.store.engine import open_store
 from scalescope_server.store.records import RunId
+from scalescope_server.upkeep import MIN_REST_S
 
 from tests.batches import Dictation, batch, hello
 from tests.exported import rows
@@ -67,6 +70,19 @@ def test_runs_that_were_deleted_are_erased_as_well(filled: str, capsys: pytest.C
     assert "of 0 runs" in capsys.readouterr().out
     with closing(open_store(filled)) as store, store.reader.reading() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM step").scalar_one() == 0
+
+
+def test_a_server_beside_it_gets_its_turn_after_each_piece(filled: str) -> None:
+    with closing(open_store(filled)) as store:
+        store.writer.append(batch(hello("other"), Dictation().steps(0, 8), at=1.0)).result(DEADLINE_S)
+        store.writer.delete_run(RunId("other")).result(DEADLINE_S)
+        rests: list[float] = []
+        prune(store, Pruning(1e9, dry_run=True), io.StringIO(), rest=rests.append)
+        assert rests == []
+        prune(store, Pruning(1e9, dry_run=False), io.StringIO(), rest=rests.append)
+    # The last of what is erased, that nothing is left, four pieces of the run, and that nothing follows.
+    assert len(rests) >= 7
+    assert min(rests) >= MIN_REST_S
 
 
 @pytest.mark.parametrize("age", ["30", "d", "-1d", "0d", "1y"])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from scalescope.errors import UsageError
 from scalescope.progress import ProgressLine
@@ -21,11 +22,15 @@ from scalescope_server.store.errors import NotFound
 from scalescope_server.store.pruning import MARGIN, Piece, Removed
 from scalescope_server.store.pruning_reader import Prunable
 from scalescope_server.store.space import compact
+from scalescope_server.upkeep import rest_after
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse names it no other way
 
 DEFAULT_AGE = "30d"
+
+Result = TypeVar("Result")
+Write = Callable[[Callable[[], Future[Piece]]], Piece]
 
 
 def add_prune(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -61,16 +66,26 @@ def pruning_of(arguments: argparse.Namespace, now: float) -> Pruning:
         raise UsageError(f"--older-than: {error}") from error
 
 
-def prune(store: Store, pruning: Pruning, out: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-    """Go through all runs from their beginnings; lines go to ``out``."""
+def prune(
+    store: Store,
+    pruning: Pruning,
+    out: TextIO,
+    clock: Callable[[], float] = time.monotonic,
+    rest: Callable[[float], None] = time.sleep,
+) -> None:
+    """Go through all runs from their beginnings; lines go to ``out``. A server beside it writes during the rests."""
+
+    def write(submit: Callable[[], Future[Result]]) -> Result:
+        return _rested(rest, submit)
+
     if not pruning.dry_run:
-        while store.writer.erase().result():
+        while write(store.writer.erase):
             pass
     runs = store.reader.prunable(pruning.before)
     line = ProgressLine(out, sum(run.length for run in runs), "updates", clock)
     removed, touched, done = Removed(), 0, 0
     for run in runs:
-        of_run = _prune_run(store, run, pruning, partial(_show, line, done))
+        of_run = _prune_run(partial(_piece, store, run, pruning, write), partial(_show, line, done))
         removed, touched, done = removed.plus(of_run), touched + (of_run != Removed()), done + run.length
     line.finish(_told(removed, touched, pruning))
     print(_space_text(store), file=out)
@@ -87,12 +102,12 @@ def compact_file(store: Store, file: Path | None, out: TextIO) -> None:
     print(f"{file}: {_size(before)} before, {_size(file.stat().st_size)} now", file=out)
 
 
-def _prune_run(store: Store, run: Prunable, pruning: Pruning, show: Callable[[int], None]) -> Removed:
+def _prune_run(piece_at: Callable[[int], Piece], show: Callable[[int], None]) -> Removed:
     removed, following = Removed(), 0
     while True:
         show(following)
         try:
-            piece = _piece(store, run, pruning, following)
+            piece = piece_at(following)
         except NotFound:
             return removed  # Deleted meanwhile.
         removed = removed.plus(piece.removed)
@@ -105,10 +120,17 @@ def _show(line: ProgressLine, before: int, done: int) -> None:
     line.show(before + done)
 
 
-def _piece(store: Store, run: Prunable, pruning: Pruning, start: int) -> Piece:
+def _rested(rest: Callable[[float], None], submit: Callable[[], Future[Result]]) -> Result:
+    began = time.monotonic()
+    result = submit().result()
+    rest(rest_after(time.monotonic() - began))
+    return result
+
+
+def _piece(store: Store, run: Prunable, pruning: Pruning, write: Write, start: int) -> Piece:
     if pruning.dry_run:
         return store.reader.count_prunable(run.run, start, pruning.before)
-    return store.writer.prune(run.run, start, pruning.before).result()
+    return write(partial(store.writer.prune, run.run, start, pruning.before))
 
 
 def _told(removed: Removed, runs: int, pruning: Pruning) -> str:

@@ -31,6 +31,11 @@ logger = logging.getLogger("scalescope.server")
 Result = TypeVar("Result")
 
 
+def rest_after(took_s: float) -> float:
+    """How long to leave the database to others after a piece of work that took so long."""
+    return max(REST * took_s, MIN_REST_S)
+
+
 class Upkeep:
     """Keeps one store, on a thread of its own.
 
@@ -115,6 +120,5 @@ class Upkeep:
         began = time.monotonic()
         result = submit().result()
         with self._turn:
-            rest_s = max(REST * (time.monotonic() - began), MIN_REST_S)
-            self._turn.wait_for(lambda: self._stopping, rest_s)
+            self._turn.wait_for(lambda: self._stopping, rest_after(time.monotonic() - began))
         return result
