@@ -16,10 +16,23 @@ import pytest
 import zstandard
 from scalescope.numerics.exponents import Histograms
 from scalescope.packing import PackedHistograms, pack
-from scalescope.wire import MAX_FRAME_BYTES, Ack, Heartbeat, Layout, Parameter, Part, Record, Refused, Welcome, encode
+from scalescope.wire import (
+    MAX_FRAME_BYTES,
+    Ack,
+    Event,
+    Heartbeat,
+    Layout,
+    Parameter,
+    Part,
+    Record,
+    Refused,
+    Welcome,
+    encode,
+)
 from scalescope_server.gathering import MAX_GATHERED_BYTES, Gathering
 from scalescope_server.ingest import Trainers
 from scalescope_server.sockets import FIRST_FRAME_BYTES
+from scalescope_server.store import totals
 from scalescope_server.store.records import RunId
 from websockets.exceptions import ConnectionClosed
 
@@ -197,6 +210,19 @@ def test_a_zstd_bomb_is_refused_and_what_came_before_it_is_kept(served: Served, 
     assert "zstd" in refused.message
     assert stored_steps(served) == [0]
     assert served.get("/healthz").status == 200
+
+
+def test_a_value_that_no_database_holds_is_refused_for_good_and_what_came_before_it_is_kept(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(totals, "_dropped", lambda happening: 2**63)
+    bad = Event(sequence=4, step=3, at=1.0, kind="dropped", data="{}")
+    with served.trainer(hello()) as trainer:
+        trainer.send(layout(0), *(steps(n + 1, n) for n in range(3)), bad, steps(5, 3))
+        refused = refusal(trainer)
+    assert (refused.code, refused.retry) == ("malformed", False)
+    assert "the database cannot hold a value of it" in refused.message
+    assert stored_steps(served) == [0, 1, 2]
 
 
 def test_a_frame_above_the_limit_is_refused_by_its_stated_size(served: Served) -> None:

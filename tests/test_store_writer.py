@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from scalescope.wire import Column, Steps
-from scalescope_server.store import tables
+from scalescope_server.store import tables, totals
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.errors import BadRecord, Busy, NotFound, Unavailable
 from scalescope_server.store.judging import Judged
@@ -78,6 +78,26 @@ def test_a_bad_batch_fails_alone(store: Store) -> None:
         bad.result(DEADLINE_S)
     assert (caught.value.record, caught.value.sequence) == ("steps", 0)
     assert attempted(store) == {"good0": 2, "good1": 2, "good2": 2}
+
+
+def test_a_value_that_no_database_holds_refuses_its_batch_alone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no check before the database has found it."""
+    monkeypatch.setattr(totals, "_dropped", lambda happening: 2**63)
+    gate = Gate(store)
+    good = [store.writer.append(batch(hello(f"good{i}"), Dictation().steps(0, 2))) for i in range(2)]
+    bad = store.writer.append(batch(hello("bad"), Dictation().event(0)))
+    gate.open()
+    assert [future.result(DEADLINE_S).stored for future in good] == [1, 1]
+    with pytest.raises(BadRecord, match="batch: the database cannot hold a value of it: ") as caught:
+        bad.result(DEADLINE_S)
+    assert caught.value.sequence is None
+    assert attempted(store) == {"good0": 2, "good1": 2}
+
+
+def test_a_rank_beyond_what_is_counted_is_refused_with_a_sentence(store: Store) -> None:
+    with pytest.raises(BadRecord, match="hello: expected a rank below 2147483647, got 2147483647"):
+        store.writer.admit(hello(rank=2**31 - 1), 1.0).result(DEADLINE_S)
+    store.writer.admit(hello(rank=2**31 - 2), 1.0).result(DEADLINE_S)
 
 
 def test_a_mistake_of_the_program_reaches_its_caller_and_the_writer_goes_on(store: Store) -> None:

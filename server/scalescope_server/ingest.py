@@ -160,6 +160,12 @@ class Conversation:
         try:
             receipt = await self._accepted(batch)
         except BadRecord as error:
+            if error.sequence is None and len(batch.records) > 1:
+                # Only the database knows which it is: those before it are stored.
+                middle = len(batch.records) // 2
+                for records in (batch.records[:middle], batch.records[middle:]):
+                    await self._store(msgspec.structs.replace(batch, records=records))
+                return
             good = tuple(r for r in batch.records if error.sequence is not None and r.sequence < error.sequence)
             if good:
                 await self._store(msgspec.structs.replace(batch, records=good))

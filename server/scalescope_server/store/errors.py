@@ -14,8 +14,8 @@ class BadRecord(StoreError):
 
     Attributes:
         record: what it was, "hello", "layout", "steps", "sample", "tally", "probe", "setup",
-            "event" or "bye".
-        sequence: its number, None for a Hello.
+            "event" or "bye"; "batch" or "heartbeat" where only the database knows what it is.
+        sequence: its number, None for what has none.
     """
 
     def __init__(self, record: str, sequence: int | None, message: str) -> None:

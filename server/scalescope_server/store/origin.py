@@ -18,6 +18,9 @@ from scalescope_server.store.merging import begin_merging
 from scalescope_server.store.transaction import Transaction
 from scalescope_server.store.values import Flag
 
+# How many ranks a segment has must fit where Postgres keeps it.
+MAX_RANKS = 2**31 - 1
+
 _ranges = msgspec.msgpack.Decoder(tuple[tuple[int, int], ...])
 
 
@@ -113,6 +116,8 @@ def packed_ledger(ledger: Ledger) -> bytes:
 def _enter(transaction: Transaction, hello: Hello, known: Row[Any] | None, now: float) -> None:
     if not math.isfinite(hello.started_at):
         raise BadRecord("hello", None, f"expected started_at in seconds since the epoch, got {hello.started_at}")
+    if hello.rank >= MAX_RANKS:
+        raise BadRecord("hello", None, f"expected a rank below {MAX_RANKS}, got {hello.rank}")
     connection = transaction.connection
     run = _enter_run(connection, hello, now) if known is None else known.run
     next_step = 0 if known is None else known.next_step

@@ -24,6 +24,12 @@ def outage(error: BaseException | None) -> Unavailable | None:
     return None
 
 
+def is_of_values(error: BaseException) -> bool:
+    """Whether the database cannot hold a value that it was given: it will not hold it the next time either."""
+    # A number beyond 64 bits the driver of SQLite refuses by itself.
+    return isinstance(error, DataError | OverflowError)
+
+
 def is_meeting(error: BaseException) -> bool:
     """Whether the same transaction may succeed when it is run again, since it met another server's."""
     return sqlstate(error) in _MEETINGS

@@ -21,15 +21,16 @@ from typing import Any, Generic, Self, TypeVar
 from msgspec import UNSET, UnsetType
 from scalescope.wire import Heartbeat, Hello
 from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
 
 from scalescope_server.store import edits
 from scalescope_server.store.delivery import Admission, Batch, Receipt
 from scalescope_server.store.entry import enter_batch
 from scalescope_server.store.erasing import doom_run, erase_piece
-from scalescope_server.store.errors import Busy, Unavailable
+from scalescope_server.store.errors import BadRecord, Busy, Unavailable
 from scalescope_server.store.judging import Judged
 from scalescope_server.store.leases import Claim, claim, release
-from scalescope_server.store.outages import is_meeting, outage
+from scalescope_server.store.outages import is_meeting, is_of_values, outage, reason
 from scalescope_server.store.pruning import Piece, prune_piece
 from scalescope_server.store.records import RunId
 from scalescope_server.store.transaction import Transaction
@@ -52,6 +53,8 @@ class _Job(Generic[Result]):
     work: Work[Result]
     run: str | None
     size: int
+    # What a trainer told, whose values may be such as no database holds; None for what did not come from one.
+    told: str | None = None
     future: Future[Result] = field(default_factory=Future)
 
 
@@ -92,18 +95,21 @@ class Writer:
 
         :class:`BadRecord` if a record cannot be true, :class:`Superseded` if its rank has a later connection.
         """
-        return self._submit(lambda transaction: enter_batch(transaction, batch), batch.hello.run, batch.weight)
+        run = batch.hello.run
+        return self._submit(lambda transaction: enter_batch(transaction, batch), run, batch.weight, told="batch")
 
     def admit(self, hello: Hello, at: float) -> Future[Admission]:
         """Let a connection of a rank in, in the place of the one before; what is stored of the rank comes with it.
 
         Everything submitted before is stored then. :class:`BadRecord`, :class:`Gone`.
         """
-        return self._submit(lambda transaction: edits.admit(transaction, hello, at), hello.run)
+        return self._submit(lambda transaction: edits.admit(transaction, hello, at), hello.run, told="hello")
 
     def heartbeat(self, hello: Hello, beat: Heartbeat, at: float, connection: int | None = None) -> Future[None]:
         """Enter a sign of life that came at ``at`` by our clock. :class:`Superseded`."""
-        return self._submit(lambda t: edits.enter_heartbeat(t, hello, beat, at, connection), hello.run)
+        return self._submit(
+            lambda t: edits.enter_heartbeat(t, hello, beat, at, connection), hello.run, told="heartbeat"
+        )
 
     def patch_run(
         self,
@@ -159,9 +165,11 @@ class Writer:
             self._queue.put(None)
             self._thread.join()
 
-    def _submit(self, work: Work[Result], run: str | None = None, size: int = 0) -> Future[Result]:
+    def _submit(
+        self, work: Work[Result], run: str | None = None, size: int = 0, *, told: str | None = None
+    ) -> Future[Result]:
         """Put ``work`` in line, which writes to ``run`` alone; None: to none, or to what only one server writes."""
-        job = _Job(work, run, size)
+        job = _Job(work, run, size, told)
         with self._lock:
             if self._closed:
                 job.future.set_exception(Unavailable("the store is closed"))
@@ -206,7 +214,7 @@ class Writer:
                 job.future.set_result(result)
         elif len(group) == 1 or isinstance(attempt.error, Unavailable):
             for job in group:
-                job.future.set_exception(attempt.error)
+                job.future.set_exception(_failure(job, attempt.error))
         else:
             for job in group:
                 self._settle([job])
@@ -220,3 +228,13 @@ class Writer:
             results = [job.work(transaction) for job in group]
             transaction.fold_all()
         return results
+
+
+def _failure(job: _Job[Any], error: Exception) -> Exception:
+    """What whoever waits for a job is told: that what a trainer sent cannot be stored, where that is so."""
+    if job.told is None or not is_of_values(error):
+        return error
+    why = reason(error) if isinstance(error, DBAPIError) else str(error)
+    bad = BadRecord(job.told, None, f"the database cannot hold a value of it: {why}")
+    bad.__cause__ = error
+    return bad
