@@ -11,12 +11,15 @@ from contextlib import AbstractContextManager, closing
 from typing import Any
 
 import pytest
+from scalescope_server import live
+from scalescope_server.live import Hub
 from scalescope_server.store.engine import open_store
 from scalescope_server.store.records import RunId
 from sqlalchemy import event
 from websockets.exceptions import ConnectionClosed
 
 from tests.serving import DEADLINE_S, Served, hello, layout, steps
+from tests.small_link import until
 
 Serve = Callable[..., AbstractContextManager[Served]]
 
@@ -94,6 +97,23 @@ def test_an_unreadable_database_is_told_as_such_while_the_server_lives(served: S
         assert served.get("/healthz").status == 200
         assert served.get("/api/runs").status in (500, 503)
         assert served.get("/api/runs").json()["error"]["code"] in ("internal", "unavailable")
+
+
+def test_a_server_that_gives_pages_no_news_any_more_is_not_ready(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = threading.Event()
+
+    def sweep(_: Hub) -> None:
+        if failing.is_set():
+            raise KeyError("a mistake")
+
+    monkeypatch.setattr(live, "SWEEP_EVERY_S", 0.01)
+    monkeypatch.setattr(Hub, "sweep", sweep)
+    with serve() as served:
+        assert served.get("/readyz").status == 200
+        failing.set()
+        until(lambda: served.get("/readyz").status == 503)
+        assert "restart it" in served.get("/readyz").json()["error"]["message"]
+        assert served.get("/healthz").status == 200
 
 
 def test_stopping_with_open_sockets_is_quick_and_keeps_what_was_acknowledged(serve: Serve, database: str) -> None:

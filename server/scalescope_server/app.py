@@ -137,7 +137,7 @@ async def open_rooms(settings: Settings, store: Store, clock: Callable[[], float
     upkeep.start()
     await _expect_running(hub, reading, store)
     try:
-        yield Rooms(settings, store, hub, judge, reading, monitoring, Metrics(name), clock, telegraph, upkeep)
+        yield Rooms(settings, store, hub, judge, reading, monitoring, Metrics(name), clock, telegraph, telling, upkeep)
     finally:
         # All wait for threads that may be in the middle of a transaction. What the judge still tells is passed on.
         await asyncio.to_thread(upkeep.stop)

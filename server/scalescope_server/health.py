@@ -33,7 +33,9 @@ async def healthz() -> Response:
 
 @router.get("/readyz", responses=answers(HealthAnswer, "The database answers, and its schema is current."))
 async def readyz(rooms: RoomsHere) -> Response:
-    """Whether the server can serve now; 503 while its database cannot be read."""
+    """Whether the server can serve now; 503 while its database cannot be read, or where it gives pages no news."""
+    if rooms.telling.done():
+        raise UnavailableError("pages get no news any more; the server's log says why: restart it")
     if not await _soon(rooms, rooms.store.is_ready):
         raise UnavailableError("the database's schema is not the one of this server: run 'scalescope migrate'")
     return json_answer(HealthAnswer("ready", __version__))

@@ -65,7 +65,7 @@ class ReadingRoom:
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
-    """One server's parts. ``clock`` gives seconds since the epoch.
+    """One server's parts. ``clock`` gives seconds since the epoch. ``telling`` brings news to pages.
 
     ``monitoring`` is a reading room of its own: who asks whether the server is well does not wait behind pages.
     """
@@ -79,6 +79,7 @@ class Rooms:
     metrics: Metrics
     clock: Callable[[], float]
     telegraph: Telegraph
+    telling: asyncio.Task[None]
     upkeep: Upkeep
 
 
