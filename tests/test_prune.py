@@ -77,9 +77,9 @@ def test_a_server_beside_it_gets_its_turn_after_each_piece(filled: str) -> None:
         store.writer.append(batch(hello("other"), Dictation().steps(0, 8), at=1.0)).result(DEADLINE_S)
         store.writer.delete_run(RunId("other")).result(DEADLINE_S)
         rests: list[float] = []
-        prune(store, Pruning(1e9, dry_run=True), io.StringIO(), rest=rests.append)
+        prune(store, Pruning(1e9, 1.0, dry_run=True), io.StringIO(), rest=rests.append)
         assert rests == []
-        prune(store, Pruning(1e9, dry_run=False), io.StringIO(), rest=rests.append)
+        prune(store, Pruning(1e9, 1.0, dry_run=False), io.StringIO(), rest=rests.append)
     # The last of what is erased, that nothing is left, four pieces of the run, and that nothing follows.
     assert len(rests) >= 7
     assert min(rests) >= MIN_REST_S

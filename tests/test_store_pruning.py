@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -106,20 +107,34 @@ def test_a_view_of_what_is_gone_says_so_by_its_buckets_and_one_around_an_event_i
 
 
 def test_what_is_young_stays(store: Store) -> None:
-    fill(store)
+    fill(store, at=float(LENGTH))
     prune(store, before=600.0)
     # A piece goes when all of it is old.
     assert set(range(600, LENGTH)) < set(steps_of(store))
     assert 0 not in steps_of(store)
 
 
-def test_a_run_that_nothing_has_come_of_for_so_long_is_old_whatever_its_trainers_clock_says(store: Store) -> None:
-    says = Dictation()
-    ahead = says.steps(0, LENGTH)
-    store.writer.append(batch(hello(world_size=1), ahead, at=10.0)).result()
-    judge(store)
-    prune(store, before=11.0)
+@pytest.mark.parametrize(("came_at", "before"), [(10.0, 11.0), (LATE, 2000.0)], ids=["ahead", "behind"])
+def test_a_trainers_clock_that_is_off_makes_nothing_old(store: Store, came_at: float, before: float) -> None:
+    """Old is what is so by both clocks: the trainer's, and that of the server to which it came."""
+    fill(store, skips=(), at=came_at)
+    assert prune(store, before) == Removed()
+    prune(store, before=LATE + 1)
     assert steps_of(store) == []
+
+
+def test_of_a_trainer_whose_clock_is_behind_goes_what_came_long_ago(store: Store) -> None:
+    fill(store, skips=(), at=LATE)
+    # The newest update is of 1023 seconds by its trainer's clock and came at 5000.
+    prune(store, before=LATE - 400.0)
+    assert set(range(LENGTH - 400, LENGTH)) < set(steps_of(store))
+    assert 0 not in steps_of(store)
+
+
+def test_a_clock_that_is_ahead_of_the_databases_makes_nothing_old(store: Store) -> None:
+    before = store.reader.before(time.time() + 1e9, 100.0)
+    assert before == pytest.approx(time.time() - 100.0, abs=60.0)
+    assert store.reader.before(5000.0, 100.0) == 4900.0
 
 
 def test_pruning_again_finds_nothing_and_may_begin_anywhere(store: Store) -> None:
@@ -213,7 +228,7 @@ def test_a_gap_of_a_billion_steps_is_stepped_over(store: Store) -> None:
     records = (says.steps(0, 8), says.steps(2**30, 16))
     store.writer.append(batch(hello(world_size=1), *records, at=1.0)).result()
     judge(store)
-    assert prune(store).updates == 24
+    assert prune(store, before=2e9).updates == 24
 
 
 def test_runs_that_are_young_are_not_looked_at(store: Store) -> None:

@@ -93,8 +93,8 @@ def test_a_deleted_run_is_erased_by_its_server_and_its_trainer_is_told(
 
 
 def test_a_server_prunes_as_it_was_told(serve: Callable[..., AbstractContextManager[Served]]) -> None:
-    # Updates were told at 1.7e9 seconds, two months ago by the server's clock.
-    with serve(clock=lambda: 1_705_000_000.0) as served:
+    # Updates were told at 1.7e9 seconds, two months ago by the clock of the server that prunes.
+    with serve(clock=lambda: 1_700_000_000.0) as served:
         with served.trainer(trainer_hello(world_size=1)) as trainer:
             trainer.deliver(trainer_steps(0, 0, 64))
         until(lambda: served.store.reader.unjudged() == [])

@@ -52,16 +52,17 @@ def add_prune(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What was asked for on the command line. ``before``: seconds since the epoch."""
+    """What was asked for on the command line, ``now`` in seconds since the epoch by our clock."""
 
-    before: float
+    now: float
+    older_than_s: float
     dry_run: bool
 
 
 def pruning_of(arguments: argparse.Namespace, now: float) -> Pruning:
     """Raises :class:`UsageError`."""
     try:
-        return Pruning(now - parse_age(arguments.older_than, field="older_than"), arguments.dry_run)
+        return Pruning(now, parse_age(arguments.older_than, field="older_than"), arguments.dry_run)
     except SettingError as error:
         raise UsageError(f"--older-than: {error}") from error
 
@@ -81,11 +82,13 @@ def prune(
     if not pruning.dry_run:
         while write(store.writer.erase):
             pass
-    runs = store.reader.prunable(pruning.before)
+    before = store.reader.before(pruning.now, pruning.older_than_s)
+    runs = store.reader.prunable(before)
     line = ProgressLine(out, sum(run.length for run in runs), "updates", clock)
     removed, touched, done = Removed(), 0, 0
     for run in runs:
-        of_run = _prune_run(partial(_piece, store, run, pruning, write), partial(_show, line, done))
+        piece_at = partial(_piece, store, run, before, None if pruning.dry_run else write)
+        of_run = _prune_run(piece_at, partial(_show, line, done))
         removed, touched, done = removed.plus(of_run), touched + (of_run != Removed()), done + run.length
     line.finish(_told(removed, touched, pruning))
     print(_space_text(store), file=out)
@@ -127,10 +130,10 @@ def _rested(rest: Callable[[float], None], submit: Callable[[], Future[Result]])
     return result
 
 
-def _piece(store: Store, run: Prunable, pruning: Pruning, write: Write, start: int) -> Piece:
-    if pruning.dry_run:
-        return store.reader.count_prunable(run.run, start, pruning.before)
-    return write(partial(store.writer.prune, run.run, start, pruning.before))
+def _piece(store: Store, run: Prunable, before: float, write: Write | None, start: int) -> Piece:
+    if write is None:
+        return store.reader.count_prunable(run.run, start, before)
+    return write(partial(store.writer.prune, run.run, start, before))
 
 
 def _told(removed: Removed, runs: int, pruning: Pruning) -> str:

@@ -101,7 +101,7 @@ class Upkeep:
     def _prune(self) -> None:
         if self._prune_older_than_s is None:
             return
-        before = self._clock() - self._prune_older_than_s
+        before = self._store.reader.before(self._clock(), self._prune_older_than_s)
         for found in self._store.reader.prunable(before):
             self._prune_run(found, before)
 

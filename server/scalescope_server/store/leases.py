@@ -62,7 +62,7 @@ def claim(connection: Connection, run: int, holder: str) -> Claim:
     blank = insert_for(connection.dialect.name, tables.lease).on_conflict_do_nothing()
     connection.execute(blank, {"run": run, "holder": NOBODY, "fence": 0, "until": 0.0})
     found = _lease(connection.execute(_LOCKED, {"of_run": run}).one())
-    now = _now(connection)
+    now = clock_of(connection)
     lease = claimed(found, holder, now)
     if lease != found:
         changes = {"holder": lease.holder, "fence": lease.fence, "until": lease.until}
@@ -87,11 +87,12 @@ def standing(connection: Connection, run: int, holder: str) -> Claim:
     """What a claim of ``holder`` would find, without making it."""
     row = connection.execute(_FOUND, {"of_run": run}).one_or_none()
     found = Lease(NOBODY, 0, 0.0) if row is None else _lease(row)
-    now = _now(connection)
+    now = clock_of(connection)
     return Claim(found.holder == holder or not _binds(found, now), found.fence, found.until - now)
 
 
-def _now(connection: Connection) -> float:
+def clock_of(connection: Connection) -> float:
+    """Seconds since the epoch by the database's clock."""
     return float(connection.execute(select(_clock(connection))).scalar_one())
 
 

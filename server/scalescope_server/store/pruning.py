@@ -114,14 +114,20 @@ def _is_judged(connection: Connection, run: Row[Any], stop: int) -> bool:
 
 
 def _is_old(connection: Connection, run: Row[Any], whole: Whole, before: float) -> bool:
-    """By the trainer's clock; or by ours, where nothing of the run has come since."""
-    if run.last_seen_at < before:
-        return True
-    youngest = [
+    """By the trainer's clock and by ours: one of them may be off.
+
+    By ours what is so much older than the newest update as the trainer's clock says, which came when we last heard.
+    """
+    found = [
         connection.execute(select(func.max(table.c.at)).where(*within(table, whole))).scalar_one()
         for table in (tables.step, tables.sample, tables.tally)
     ]
-    return all(at is None or at < before for at in youngest)
+    youngest = max((at for at in found if at is not None), default=None)
+    if youngest is None:
+        return True
+    newest = [connection.execute(_NEWEST, {"of_run": whole.run, "of_rank": rank}).scalar() for rank in whole.ranks]
+    told_at = max((at for at in newest if at is not None), default=youngest)
+    return bool(max(youngest, run.last_seen_at - (told_at - youngest)) < before)
 
 
 def _kept(connection: Connection, whole: Whole) -> list[int]:
@@ -199,6 +205,12 @@ _RANKS = (
     .join(tables.segment, tables.segment.c.key == tables.ledger.c.segment)
     .where(tables.segment.c.run == bindparam("of_run"))
     .order_by(tables.ledger.c.rank)
+)
+_NEWEST = (
+    select(tables.step.c.at)
+    .where(tables.step.c.run == bindparam("of_run"), tables.step.c.rank == bindparam("of_rank"))
+    .order_by(tables.step.c.step.desc())
+    .limit(1)
 )
 _SERIES = select(tables.series.c.key).where(tables.series.c.run == bindparam("of_run"))
 _JUDGED = select(tables.judgement.c.updates).where(tables.judgement.c.run == bindparam("of_run"))

@@ -6,6 +6,7 @@ from msgspec import Struct
 from sqlalchemy import bindparam, select
 
 from scalescope_server.store import tables
+from scalescope_server.store.leases import clock_of
 from scalescope_server.store.pruning import Piece, count_piece
 from scalescope_server.store.records import RunId
 from scalescope_server.store.snapshots import Snapshots, found_run
@@ -33,6 +34,11 @@ class PruningReader(Snapshots):
         with self.reading() as connection:
             found = connection.execute(_PRUNABLE, {"before": before})
             return [Prunable(RunId(run), looked_at, length) for run, looked_at, length in found]
+
+    def before(self, now: float, age_s: float) -> float:
+        """Where what is older than ``age_s`` ends, by the caller's clock and by the database's."""
+        with self.reading() as connection:
+            return min(now, clock_of(connection)) - age_s
 
     def space(self) -> Space:
         """What the database takes on the disk."""
