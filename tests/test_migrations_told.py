@@ -12,8 +12,9 @@ from scalescope_server.store.engine import migrate_store
 
 
 @pytest.fixture
-def old(database: str) -> str:
+def old(tmp_path: Path) -> str:
     """A database of the first revision."""
+    database = str(tmp_path / "old.db")
     script = Path(__file__).parent.joinpath("samples", "m0001.sql").read_text(encoding="utf-8")
     with closing(sqlite3.connect(database)) as connection:
         connection.executescript(script)

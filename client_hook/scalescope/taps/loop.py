@@ -207,7 +207,7 @@ class Loop:
 
     def rest(self, began: Callable[[], bool]) -> None:
         """Hear no backward pass until :meth:`resume`. ``began``: whether one ran since the last update closed."""
-        self._backward.rest(began)
+        self._backward.rest(began, self._be_heard)
 
     def resume(self, left: Mapping[int, Stamp], calls: int) -> None:
         """Hear in full again: the last update left these gradients, by optimizer, after so many losses in all."""
@@ -299,6 +299,10 @@ class Loop:
         self._backward.remove()
         self._parameters.release()
         self._recording.finish(self._step - 1)
+
+    def _be_heard(self) -> None:
+        """The next update is to be heard in full."""
+        self.sampling.quiet = False
 
     def _current(self) -> Update:
         """The update whose backward ran last; before the first backward the first one."""

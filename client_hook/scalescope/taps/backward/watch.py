@@ -74,8 +74,11 @@ class BackwardWatch:
         self._latest: tuple[int, int | None] = (NO_TASK, None)
         self._windows = 0
         self.has_news = self._grown = False
-        # While hooks rest: whether a backward pass ran since the last update closed.
+        # While hooks rest: whether a backward pass ran since the last update closed; whom to tell of a parameter that
+        # gets its first gradient, and which did.
         self._began: Callable[[], bool] | None = None
+        self._surprised: Callable[[], object] = bool
+        self._late: set[int] = set()
 
     def arm(self) -> None:
         """Hook the parameters that were entered since the last call."""
@@ -132,7 +135,7 @@ class BackwardWatch:
 
     def ever_heard(self, index: int) -> bool:
         """Whether a parameter has got a gradient since it is watched: until then it keeps its hook."""
-        return index in self._order
+        return index in self._order or index in self._late
 
     def gradients(self, number: int) -> int:
         """How many gradients of an optimizer were heard so far: it grows with every backward pass."""
@@ -145,9 +148,12 @@ class BackwardWatch:
             return None
         return self._ends
 
-    def rest(self, began: Callable[[], bool]) -> None:
-        """Listen no more until :meth:`resume`. ``began``: whether a backward pass ran since the last update closed."""
-        self._began = began
+    def rest(self, began: Callable[[], bool], surprised: Callable[[], object]) -> None:
+        """Listen no more until :meth:`resume`. ``began``: whether a backward pass ran since the last update closed.
+
+        ``surprised`` is called where a parameter gets its first gradient ever.
+        """
+        self._began, self._surprised = began, surprised
         for index in self._listened():
             self._unhook(index)
 
@@ -237,6 +243,7 @@ class BackwardWatch:
     def note(self, index: int, tensor: torch.Tensor, task: int, *, graph: bool) -> None:
         """A gradient was accumulated."""
         if self._began is not None:
+            self._hear_late(index)
             return
         # An optimizer that steps inside the backward closes the update there: what follows is no new one.
         if task == self._closed_in != NO_TASK:
@@ -346,6 +353,11 @@ class BackwardWatch:
             return gradient
         with torch.no_grad():
             return local(gradient)
+
+    def _hear_late(self, index: int) -> None:
+        if not self.ever_heard(index):
+            self._late.add(index)
+            self._surprised()
 
     def _listened(self) -> set[int]:
         """What has hooks once all has settled: some gradients never tell in which format they are computed."""
