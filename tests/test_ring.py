@@ -103,3 +103,21 @@ def test_on_a_device_nothing_waits_and_all_arrives() -> None:
         torch.cuda.set_sync_debug_mode("default")
     torch.cuda.synchronize()
     assert [told(row) for row in rows] == [[3.0, 7.0]] * 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_a_line_is_what_it_is_whatever_the_training_makes_by_default(dtype: torch.dtype) -> None:
+    sent = [torch.tensor(65536.0, dtype=torch.float32), torch.tensor(1999, dtype=torch.int32)]
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        assert told(gathered(Ring(CPU), sent)) == [65536.0, 1999.0]
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_a_ring_that_a_validation_was_the_first_to_use_is_there_for_the_training() -> None:
+    with torch.inference_mode():
+        ring = Ring(CPU)
+        assert told(gathered(ring, numbers(1.0))) == [1.0, 0.0]
+    assert told(gathered(ring, numbers(2.0, 3))) == [2.0, 3.0]

@@ -76,7 +76,7 @@ class Loop:
         self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer[0], 5)
 
     def update(self, move: Move) -> None:
-        for optimizer in self.optimizer if move.zero else ():
+        for optimizer in self.optimizer if move.zero in ("none", "place") else ():
             optimizer.zero_grad(set_to_none=move.zero == "none")
         for _ in range(move.micro_batches):
             self.backward(move)
@@ -289,6 +289,7 @@ plainly_odd = st.sampled_from(
         Move(schedule="before update"),
         Move(schedule="after update"),
         Move(steps=False),
+        Move(clip="after", steps=False),
         Move(outside=True),
         Move(closure=True, steps=False),
         Move(closure=True),
@@ -331,6 +332,41 @@ def test_what_changed_a_gradient_between_two_losses_is_told_though_no_hook_saw_i
 
 def test_an_update_that_is_not_clipped_lends_its_facts_to_none_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
     moves = [Move(clip="after")] * 7 + [Move(unscale=True), Move(clip="after")]
+    assert recorded(moves, 1) == in_full(moves, monkeypatch)
+
+
+def test_gradients_that_were_thrown_away_take_their_clip_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As where a norm too large makes a loop go on without a step.
+    moves = [Move(clip="after")] * 6 + [Move(clip="after", steps=False), Move(clip="after")]
+    told = recorded(moves, 1, scaled=False)
+    assert told.windows[6]["clip"] == {"kind": "norm", "limit": 0.01, "when": "unscaled", "calls": 1}
+    assert in_full(moves, monkeypatch, scaled=False).windows[6]["clip"] == told.windows[6]["clip"]
+
+
+def test_a_loop_that_clips_and_never_steps_keeps_no_gradient() -> None:
+    loop = Loop(scaled=False)
+    last = loop.model.get_parameter("0.weight")
+    kept: list[weakref.ref[torch.Tensor]] = []
+    with watching(loop.model, loop.optimizer):
+        for _ in range(6):
+            loop.update(Move(clip="after"))
+        for _ in range(600):
+            loop.update(Move(clip="after", steps=False))
+            assert last.grad is not None
+            kept.append(weakref.ref(last.grad))
+    assert sum(gradient() is not None for gradient in kept) < 300
+
+
+def test_where_zeroing_is_forgotten_once_the_gradient_that_is_left_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    zeroed = Loop.step
+
+    def step(self: Loop, move: Move) -> None:
+        zeroed(self, move)
+        if move.zero != "forgotten":
+            self.optimizer[0].zero_grad()
+
+    monkeypatch.setattr(Loop, "step", step)
+    moves = [Move(zero="")] * 12 + [Move(zero="forgotten"), *[Move(zero="")] * 3]
     assert recorded(moves, 1) == in_full(moves, monkeypatch)
 
 

@@ -185,6 +185,34 @@ def test_where_updates_are_too_short_not_each_is_looked_at(monkeypatch: pytest.M
     assert "too short for a look at each" in str(told[3]["reason"])
 
 
+def test_of_two_optimizers_each_has_its_look_though_neither_has_time_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [Chain(), Chain()]
+    optimizers = [OPTIMIZERS["adamw-fused"](model) for model in models]
+    scaler, stand_in, looked = torch.amp.GradScaler("cpu", init_scale=8.0), StandIn(), list[int]()
+    prepare = stand_in.launches.count_if
+
+    def take_one_us(*arguments: object) -> None:
+        stand_in.now_ns += 1000
+        looked.append(stand_in.now_ns)
+        prepare(*arguments)  # type: ignore[arg-type]  # what it was called with
+
+    monkeypatch.setattr(stand_in.launches, "count_if", take_one_us)
+    with watching(models, optimizers, scaler, every=100) as watched:
+        stand_in.put_under(watched)
+        for _ in range(6):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            scaler.scale(torch.stack([model(torch.ones(2, 8)).sum() for model in models]).sum()).backward()
+            for optimizer in optimizers:
+                scaler.step(optimizer)
+            scaler.update()
+            # Time enough for two looks.
+            stand_in.now_ns += 500_000
+        watched.end()
+    # The first update is sampled.
+    assert len(looked) == 2 * 5
+
+
 def test_gradients_clipped_while_scaled_name_no_culprit() -> None:
     training, stand_in = course(overflows={1}), StandIn()
     with watching(training.model, training.optimizer, training.scaler, every=100) as watched:

@@ -98,7 +98,7 @@ class Late(Protocol):
         """Enter it. All numbers of ``update`` are here."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Update:
     """One attempted update.
 
@@ -136,6 +136,13 @@ class Update:
     scheduled: dict[int, int] | None = None
     schedules: Late | None = None
     schedule: dict[str, object] | None = None
+
+    @staticmethod
+    def begun(step: int) -> Update:
+        """The one that begins: in few assignments, for what is not known of it yet is what the class says."""
+        update = Update.__new__(Update)
+        update.step, update.at, update.values, update.tokens = step, 0.0, {}, []
+        return update
 
     def ready(self) -> bool:
         """Whether every number of it, those of a late log apart, is on the host."""

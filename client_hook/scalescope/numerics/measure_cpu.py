@@ -66,7 +66,9 @@ def measure(values: Sequence[torch.Tensor], factor: float) -> Raw:
     raw = Raw.zeros(len(values))
     small = [row for row, found in enumerate(values) if _is_small(found)]
     for rows in _groups(small, values):
-        _count_together(raw, rows, [values[row] for row in rows], factor)
+        # What is not finite is no error here, whatever the training has set for its own.
+        with np.errstate(all="ignore"):
+            _count_together(raw, rows, [values[row] for row in rows], factor)
     together = set(small)
     large = [row for row, found in enumerate(values) if row not in together and found.numel()]
     if large:
@@ -99,8 +101,6 @@ def _groups(rows: Sequence[int], values: Sequence[torch.Tensor]) -> Iterator[lis
         yield group
 
 
-# What is not finite is no error here, whatever the training has set for its own.
-@np.errstate(all="ignore")
 def _count_together(raw: Raw, rows: list[int], values: list[torch.Tensor], factor: float) -> None:
     joined = torch.cat(values).float()
     if factor != 1.0:

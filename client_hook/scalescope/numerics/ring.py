@@ -2,9 +2,8 @@
 
 Each by itself would take a block of pinned memory, a copy and an event. Here they are put side by side on the device,
 in a line of a ring that was made once, and copied together to the same line on the host; a single one is copied there
-straight away. A line is used again when all
-others were: by then its numbers have arrived, and are kept as plain numbers by whoever still wants them. So nothing
-grows, whether somebody reads or not.
+straight away. A line is used again when all others were: by then its numbers have arrived, and are kept as plain
+numbers by whoever still wants them. So nothing grows, whether somebody reads or not.
 """
 
 from __future__ import annotations
@@ -54,9 +53,12 @@ class Ring:
     """The lines of one device. Any thread may gather: a device's backward has one of its own."""
 
     def __init__(self, device: torch.device, *, lines: int = LINES) -> None:
-        self._device = torch.zeros(lines, WIDTH, device=device)
-        # The device is named: the training may have made another one the default.
-        self._host = torch.zeros(lines, WIDTH, device="cpu", pin_memory=device.type == "cuda")
+        pinned = device.type == "cuda"
+        # Device and dtype are named: the training may have made others the default. And a validation may be the first
+        # to read: what is made in its mode could not be written to after it.
+        with torch.inference_mode(mode=False):
+            self._device = torch.zeros(lines, WIDTH, dtype=torch.float32, device=device)
+            self._host = torch.zeros(lines, WIDTH, dtype=torch.float32, device="cpu", pin_memory=pinned)
         # Those that were ever used, few where the device is close behind; and what was gathered in each of them last.
         self._lines: list[Line] = []
         self._rows: list[Row] = []
@@ -89,7 +91,8 @@ class Ring:
         return self._lines[place] if self._rows[place].ready() else None
 
     def _made(self, place: int) -> Line:
-        return Line(self._device[place], self._host[place])
+        with torch.inference_mode(mode=False):
+            return Line(self._device[place], self._host[place])
 
 
 class Line:

@@ -30,7 +30,7 @@ SIGNATURE = types.int64(
     _F64s,  # [elements] intended updates
     _F64s,  # scratch [2 * BLOCK]
     _I32s,  # scratch [4 * BLOCK]
-    _F64s,  # out [7, rows], in the order of changes.COLUMNS, with the squares as sums
+    _F64s,  # out [7, rows], in the order of changes.NORMS, OF_GRADIENT and OF_INTENDED, with the squares as sums
 )
 
 # Pointers to values of that type, and one value.

@@ -98,7 +98,7 @@ class Loop:
         self._consumed: set[int] = set()
         # Whether a backward pass of the update under way was heard.
         self.backward_ran = False
-        self._open = Update(0, 0.0)
+        self._open = Update.begun(0)
         self._last: Update | None = None
         self._closed_ns: int | None = None
         self._advised = False
@@ -268,6 +268,9 @@ class Loop:
             if self._backward.has_news and (layout := self._backward.news()) is not None:
                 self._recording.put_known(layout)
         finally:
+            if self.stopwatch.running or not self.sampling.quiet:
+                self.stopwatch.close(update.values, goes_on=not self.sampling.quiet)
+            self._consumed.clear()
             self._pass(update, spent_ns, growth_tracker)
             self._recording.put(update)
         return update
@@ -285,6 +288,8 @@ class Loop:
         if self._step + 1 >= self.sampling.next_turn:
             self.sampling.pass_by(self._step + 1)
             self._let_watch(update)
+        if not self.sampling.quiet:
+            self.stopwatch.close(update.values, goes_on=True)
         self._pass(update, spent_ns, growth_tracker)
         self._recording.put_plain(update)
         return update.step
@@ -339,17 +344,13 @@ class Loop:
         if self._closed_ns is not None:
             values["step_ms"] = (now - self._closed_ns) / 1e6
         self._closed_ns = now
-        if self.stopwatch.running or not self.sampling.quiet:
-            self.stopwatch.close(values, goes_on=not self.sampling.quiet)
         if "learning_rate" not in values:
             self.note_rate()
         if self._schedules.heard:
             update.schedules = self._schedules
         self._last = update
         self._step += 1
-        self._open = Update(self._step, 0.0)
-        if self._consumed:
-            self._consumed.clear()
+        self._open = Update.begun(self._step)
         self.backward_ran = False
 
 

@@ -27,6 +27,8 @@ from scalescope.updates import Update
 # So many updates in a row are noted down and heard in full; and so many are heard in full after an odd one.
 _REHEARSALS = 3
 _REST = 64
+# A loop whose updates never close notes no more than this.
+MOST = 256
 
 # Its name, and what those who hear in full are told of it: see :meth:`Notes._tell`.
 Moment = tuple[Any, ...]
@@ -68,11 +70,12 @@ class Notes(ABC):
         numbers = self._loop.owners(gradients)
         if not numbers:
             return self.alone
-        if call.kind is not None:
-            if not (self._may_be_clipped(numbers) and self._loop.limited(call)):
-                return self.leave()
-            self._clips.append((tuple(numbers), call.kind, call.limit))
         self._raises = self._raises or call.raises
+        if call.kind is None:
+            return self.alone
+        if len(self._moments) >= MOST or not (self._may_be_clipped(numbers) and self._loop.limited(call)):
+            return self.leave()
+        self._clips.append((tuple(numbers), call.kind, call.limit))
         self._moments.append(("clipping", gradients, call))
         return self.alone
 
@@ -113,6 +116,7 @@ class Notes(ABC):
         if self.alone:
             self.alone = False
             self._loop.resume({track.number: track.left for track in self.tracks.values()}, self._calls)
+            self._loop.windows.raises = self._loop.windows.raises or self._raises
             for moment in moments:
                 self._loop.edge.guard(self._tell, moment)
         return False

@@ -13,16 +13,15 @@ import torch
 from torch.amp import GradScaler
 
 from scalescope.readback import Value
+from scalescope.taps.backward.freshness import stamp_of
 from scalescope.taps.facts import is_among_ranks
 from scalescope.taps.loop import Loop
-from scalescope.taps.routine.notes import Moment, Notes
+from scalescope.taps.routine.notes import MOST, Moment, Notes
 from scalescope.taps.routine.track import Track
 from scalescope.taps.scaler.scale import Reader
 from scalescope.taps.windows.windows import UpdateFacts
 from scalescope.updates import OptimizerVerdict
 
-# A loop whose updates never close notes no more than this.
-_MOST = 256
 _FINITE: Sequence[Value] = (0.0,)
 
 # What a scaler found for one optimizer: a tensor for each device, above 0 for "skip".
@@ -62,7 +61,7 @@ class ScalerNotes(Notes):
         self.trusting = False
         self.untold: tuple[torch.optim.Optimizer, torch.Tensor | None, Found, int] | None = None
         # In the place of what was found where that is finite: what torch has made for it is torch's to let go of.
-        self._finite: Found = {torch.device("cpu"): torch.zeros(1)}
+        self._finite: Found = {torch.device("cpu"): torch.zeros((), dtype=torch.float32, device="cpu")}
         self._scale = scale
         self._tracker = tracker
         self._in_full = in_full
@@ -75,7 +74,7 @@ class ScalerNotes(Notes):
         loop = self._loop
         if loop.edge.silent:
             return self.alone
-        regular = self._find() and len(self._moments) < _MOST if self._losses else self._start()
+        regular = self._find() and len(self._moments) < MOST if self._losses else self._start()
         if not regular or (loop.windows.parallel and not loop.windows.syncs()):
             return self.leave()
         if not self._scale.is_current(scaler):
@@ -99,9 +98,7 @@ class ScalerNotes(Notes):
         track.see_unscaled()
         return self._check(track, optimizer, found, asked=asked)
 
-    def took(
-        self, optimizer: torch.optim.Optimizer, inverse: torch.Tensor | None, found: Found, *, asked: bool
-    ) -> bool:
+    def took(self, asked: bool, optimizer: torch.optim.Optimizer, inverse: torch.Tensor | None, found: Found) -> bool:
         """Where noting is all that is done: both of the above, after it."""
         track = self.tracks.get(id(optimizer))
         regular = track is not None and track.found is None
@@ -115,7 +112,10 @@ class ScalerNotes(Notes):
         if asked and self.trusting and not track.decides and len(found) == 1:
             # The scaler steps right now where it found all finite, and so tells by its step.
             self.untold = (optimizer, inverse, found, len(self._moments))
-            return self._take(track, optimizer, self._finite, asked=asked)
+            track.found = kept = found if self._among_ranks else self._finite
+            track.asked = True
+            self._moments.append(("found", optimizer, None, kept, self._scale.value, True))
+            return True
         return self._check(track, optimizer, found, asked=asked)
 
     def passed_over(self) -> None:
@@ -168,7 +168,8 @@ class ScalerNotes(Notes):
         return True
 
     def leave(self, *, odd: bool = True) -> bool:
-        alone, self.sure = self.alone, False
+        # Who steps by now has been told to: what was noted of it is true.
+        alone, self.sure, self.untold = self.alone, False, None
         super().leave(odd=odd)
         if alone:
             self._in_full.caught_up()
@@ -199,15 +200,15 @@ class ScalerNotes(Notes):
 
     def _is_known(self) -> bool:
         self._among_ranks = is_among_ranks()
-        self.sure = not self._among_ranks
-        return all(track.bump is not None for track in self.tracks.values())
+        known = all(track.bump is not None for track in self.tracks.values())
+        self.sure = known and not self._among_ranks
+        return known
 
     def _check(self, track: Track, optimizer: torch.optim.Optimizer, found: Found, *, asked: bool) -> bool:
         """Read the verdict, and note it where all is finite."""
         for tensor in found.values():
             if len(found) > 1 or not tensor.is_cpu or tensor.item():
                 break
-            # Among ranks it may become another yet.
             return self._take(track, optimizer, found if self._among_ranks else self._finite, asked=asked)
         return self.leave(odd=False)
 
@@ -219,6 +220,10 @@ class ScalerNotes(Notes):
     def _start(self) -> bool:
         """The first loss of an update was scaled: what is gone by now begins at zero, though it be where it was."""
         for track in self.tracks.values():
-            if track.parameter.grad is None:
+            gradient = track.parameter.grad
+            if gradient is None:
                 track.at = None
+            elif track.at is None and track.is_through():
+                # It is left where none used to be.
+                track.left = track.at = stamp_of(gradient)
         return True

@@ -68,8 +68,8 @@ class Track:
         self.to_come = self.first()
         self.left = self.at = stamp_of(self.parameter.grad)
         self.passes = 0
+        self.fresh = self.asked = self.explicit = False
         self.found: Mapping[torch.device, torch.Tensor] | None = None
-        self._begin()
 
     def renew(self, *, known: bool) -> bool:
         """An update is over and the next begins. Whether it left of the gradient what the last one left of its own.
@@ -81,7 +81,9 @@ class Track:
         elif self.at is not None:
             self.at = None if self.after is None else (self.at[0], self.at[1] + self.after)
         self.left = self.at
-        self._begin()
+        self.passes = 0
+        self.fresh = self.asked = self.explicit = False
+        self.found = None
         return known
 
     def counted(self) -> int:
@@ -119,24 +121,21 @@ class Track:
                 self.at = identity, self.anew
         else:
             follows = before is None or version == before[1] + 1
+        # What a gradient held of this update was thrown away, with all that was noted of it.
+        anew = fresh and self.passes > 0
         if fresh or not self.passes:
             self.fresh, self.passes = fresh, 0
         self.passes += 1
         if added > 1:
             begun = self.anew if before is None or fresh else before[1] + 1
             return False, _each(identity, version, begun or 0, added) if plain else ((self.at, graph, added),)
-        return plain and follows and self.found is None, ((self.at, graph, 1),)
+        return plain and follows and not anew and self.found is None, ((self.at, graph, 1),)
 
     def see_unscaled(self) -> None:
         """The scaler has just unscaled what was found."""
         stamp, before = stamp_of(self.parameter.grad), self.at
         same = stamp is not None and before is not None and stamp[0] == before[0]
         self.bump = stamp[1] - before[1] if same and stamp and before else None
-
-    def _begin(self) -> None:
-        self.passes = 0
-        self.fresh = self.asked = self.explicit = False
-        self.found = None
 
     def _settle(self) -> bool:
         at, before = self.at, self.after

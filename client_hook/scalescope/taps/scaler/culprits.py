@@ -57,7 +57,8 @@ class Culprits:
         self._parameters = parameters
         self._count_of = count_of
         self._clock_ns = clock_ns
-        self._not_before_ns = 0
+        # By the optimizer's number.
+        self._not_before_ns: dict[int, int] = {}
         self._counts: dict[tuple[int, torch.device], GuardedCount | None] = {}
         # By the optimizer's number; and what it was made of, and has to be made anew for.
         self._mine: dict[int, dict[torch.device, Mine]] = {}
@@ -70,12 +71,14 @@ class Culprits:
             A count for each device, on its way; or why there is none.
         """
         start_ns = self._clock_ns()
-        if start_ns < self._not_before_ns:
+        if start_ns < self._not_before_ns.get(number, 0):
             return _TOO_FAST
         try:
             return self._counted(number, found)
         finally:
-            self._not_before_ns = start_ns + _APART * (self._clock_ns() - start_ns)
+            # Each has its part of the two-hundredth: else the first of them would take the others' turn each time.
+            apart = _APART * len(self._optimizers)
+            self._not_before_ns[number] = start_ns + apart * (self._clock_ns() - start_ns)
 
     def forget(self) -> None:
         """Hold no parameter any more."""
@@ -111,7 +114,8 @@ class Culprits:
     def _mine_of(self, number: int) -> dict[torch.device, Mine]:
         groups = self._optimizers[number].param_groups
         held = sum(len(group["params"]) for group in groups)
-        made_of = len(self._parameters), held, groups[0]["params"][0].device if held else None
+        device = next((tensor.device for group in groups for tensor in group["params"]), None)
+        made_of = len(self._parameters), held, device
         if self._made_of.get(number) != made_of:
             self._mine[number], self._made_of[number] = self._find(number), made_of
         return self._mine[number]

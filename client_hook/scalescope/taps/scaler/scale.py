@@ -66,5 +66,7 @@ class Reader:
 
 def _memory(tensor: torch.Tensor) -> memoryview | None:
     """The number of ``tensor`` on the CPU as it is there, whatever changes it; None elsewhere."""
-    plain = tensor.is_cpu and type(tensor) is torch.Tensor and tensor.dim() == 0
+    # Of torch's own scaler; a memory of half precision cannot be looked into.
+    kind = tensor.dtype in (torch.float32, torch.float64, torch.int32, torch.int64)
+    plain = kind and tensor.is_cpu and type(tensor) is torch.Tensor and tensor.dim() == 0
     return tensor.detach().numpy().data if plain else None

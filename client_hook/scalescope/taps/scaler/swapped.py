@@ -159,6 +159,7 @@ _CLASSES: dict[type[GradScaler], type[Tapped]] = {}
 
 def tap_scaler(scaler: GradScaler, tap: ScalerTap) -> None:
     """Let ``tap`` hear ``scaler``. Several may; the class is swapped once. Where it fails nothing is changed."""
+    alone = not any(tap in listened.taps for listened in list(_LISTENED.values()))
     _listen(scaler, (*_taps(scaler), tap))
     try:
         if not isinstance(scaler, Tapped):
@@ -167,7 +168,7 @@ def tap_scaler(scaler: GradScaler, tap: ScalerTap) -> None:
         untap_scaler(scaler, tap)
         raise
     tap.latest = weakref.ref(scaler)
-    tap.routine.trusting = _steps_as_torch_does(own_class(scaler))
+    tap.routine.trusting = (alone or tap.routine.trusting) and _steps_as_torch_does(own_class(scaler))
 
 
 def untap_scaler(scaler: GradScaler, tap: ScalerTap) -> None:
@@ -201,7 +202,7 @@ def _hear_unscaled(
 ) -> None:
     """Gradients were checked, and multiplied by ``inverse`` (1 when a fused optimizer unscales itself)."""
     edge, routine = tap.loop.edge, tap.routine
-    if not (routine.alone and edge.call(routine.took, optimizer, inverse, found, asked=tap.stepping_now is optimizer)):
+    if not (routine.alone and edge.call(routine.took, tap.stepping_now is optimizer, optimizer, inverse, found)):
         edge.call(tap.unscaled, scaler, optimizer, inverse, found)
 
 

@@ -135,6 +135,7 @@ class ScalerTap:
 
     def given_closure(self) -> None:
         """``step`` was given a closure."""
+        self.routine.leave()
         self.loop.windows.closure = True
 
     def wants_step(self, optimizer: torch.optim.Optimizer) -> bool:
