@@ -6,7 +6,7 @@ clipped, and stepped with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -18,14 +18,12 @@ from scalescope.taps.facts import is_among_ranks
 from scalescope.taps.loop import Loop
 from scalescope.taps.routine.notes import MOST, Moment, Notes
 from scalescope.taps.routine.track import Track
+from scalescope.taps.scaler.culprits import Found
 from scalescope.taps.scaler.scale import Reader
 from scalescope.taps.windows.windows import UpdateFacts
 from scalescope.updates import OptimizerVerdict
 
 _FINITE: Sequence[Value] = (0.0,)
-
-# What a scaler found for one optimizer: a tensor for each device, above 0 for "skip".
-Found = Mapping[torch.device, torch.Tensor]
 
 
 class InFull(Protocol):

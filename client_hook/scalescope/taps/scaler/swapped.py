@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, SupportsIndex
 import torch
 from torch.amp import GradScaler
 
-from scalescope.taps.routine.scaler import Found
+from scalescope.taps.scaler.culprits import Found
 from scalescope.taps.scaler.tap import ScalerTap
 
 # What a user's own scaler takes beyond torch's, and what it answers: passed on as it is.

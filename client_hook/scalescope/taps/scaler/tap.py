@@ -16,7 +16,8 @@ from scalescope.taps.facts import is_among_ranks
 from scalescope.taps.loop import Loop
 from scalescope.taps.optimizer import has_hooks
 from scalescope.taps.parameters import Parameters
-from scalescope.taps.routine.scaler import Found, ScalerNotes
+from scalescope.taps.routine.scaler import ScalerNotes
+from scalescope.taps.scaler.culprits import Found
 from scalescope.taps.scaler.device import Awaited, DeviceSide
 from scalescope.taps.scaler.outside import OutsideSteps
 from scalescope.taps.scaler.scale import Reader
