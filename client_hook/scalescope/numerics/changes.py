@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from scalescope.numerics import changes_host
@@ -43,7 +44,9 @@ def tallied(
         return _on_device(before.double(), after.double(), gradient, intended, list(lengths))
     found = faster.attempt(lambda kernels: kernels.tally(lengths, before, after, gradient, intended))
     if found is None:
-        found = changes_host.tallied(before, after, gradient, intended, lengths)
+        # What is not finite is no error here, whatever the training has set for its own.
+        with np.errstate(all="ignore"):
+            found = changes_host.tallied(before, after, gradient, intended, lengths)
     return torch.from_numpy(found)
 
 

@@ -81,18 +81,6 @@ def tallied(
     lengths: Sequence[int],
 ) -> Wide:
     """float64 [7, rows]: as :func:`scalescope.numerics.changes.tallied` has it, of tensors on the CPU."""
-    # What is not finite is no error here, whatever the training has set for its own.
-    with np.errstate(all="ignore"):
-        return _tallied(before, after, gradient, intended, lengths)
-
-
-def _tallied(
-    before: torch.Tensor,
-    after: torch.Tensor,
-    gradient: torch.Tensor,
-    intended: torch.Tensor | None,
-    lengths: Sequence[int],
-) -> Wide:
     found = np.zeros((2 + _FLAGS, len(lengths)))
     weights = _Weights(_readable(before), _readable(after), [_held(before, target.dtype) for target in _FORMATS])
     slopes, intents = _slopes(gradient), None if intended is None else intended.numpy()
