@@ -35,8 +35,10 @@ def drawn(page: Page, step: int) -> None:
 
 
 def axis(page: Page, chart: str) -> list[float]:
-    """The time axis of a chart, as it is on the page."""
-    found: list[float] = page.locator(f'[data-chart="{chart}"] .plot').evaluate("plot => plot.layout.xaxis.range")
+    """The time axis of a chart, as it is on the page; charts below the fold are drawn a moment after the others."""
+    plot = page.locator(f'[data-chart="{chart}"] .plot')
+    expect(plot.locator(".main-svg").first).to_be_attached()
+    found: list[float] = plot.evaluate("plot => plot.layout.xaxis.range")
     return found
 
 
