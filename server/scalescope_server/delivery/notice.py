@@ -1,0 +1,61 @@
+"""What the judge has to tell of one turn of an alert, as it stands in a row of the outbox."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+from msgspec import Struct
+
+from scalescope_server.store.records import Single
+
+Happened = Literal["fired", "resolved", "test"]
+Severity = Literal["info", "warning", "critical"]
+
+# Half of a SHA-256: no two alerts meet, and it fits a header.
+KEY_DIGITS = 32
+
+
+class Notice(Struct, frozen=True, kw_only=True):
+    """One turn of the alert of ``rule`` on ``run``.
+
+    Attributes:
+        firing: which firing of this rule on this run it is, from 1; a resolved one has the number of its firing.
+        step, at: the update at which it turned, and when (seconds since the epoch).
+        first_step: the update from which on the condition held, where ``for`` made it wait.
+        value: what the condition compared, as it was at ``step``.
+        culprit: parameter, rank or code of a finding to blame, if any.
+        condition: the rule as a sentence.
+        text: the rule's template of the message, "" for the ordinary words.
+        scale: the loss scale in force at ``step``.
+    """
+
+    rule: str
+    severity: Severity
+    run: str
+    run_name: str
+    project: str
+    happened: Happened
+    firing: int
+    step: int
+    at: float
+    first_step: int | None = None
+    value: Single = None
+    culprit: str | None = None
+    scale: Single = None
+    condition: str = ""
+    text: str = ""
+    reason: str = ""
+
+
+def notice_key(notice: Notice, channel: str) -> str:
+    """The same for the same turn on the same channel, however often it is judged or sent, and for no other."""
+    named = (notice.rule, notice.run, str(notice.firing), notice.happened, channel)
+    return digest_of(named)
+
+
+def digest_of(parts: tuple[str, ...]) -> str:
+    """A short name for ``parts``, whatever is in them."""
+    # With its length before each part, so that no two lists read alike.
+    told = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:KEY_DIGITS]
