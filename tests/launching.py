@@ -1,34 +1,61 @@
-"""Starts the ranks of a program, each a process of its own, and collects what they say."""
+"""Ranks of a program, and what each of them says. ``python -m tests.launching MODULE WORLD FOLDER MORE...`` runs them.
+
+They are forked from one process that has imported the module: importing torch takes longer than most trainings here.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
+import multiprocessing
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-# Four processes that import torch on two busy cores take most of it.
-DEADLINE_S = 170
+# Four processes that train on two busy cores take most of it.
+DEADLINE_S = 160
 
 
 def launched(world: int, folder: Path, module: str, *more: str) -> list[Any]:
-    """What each rank says of ``module``, a program that takes its rank, the world, a file to meet at, and ``more``."""
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", module, str(rank), str(world), str(folder / "rendezvous"), *more],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(world)
-    ]
-    try:
-        said = [rank.communicate(timeout=DEADLINE_S) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert all(rank.returncode == 0 for rank in ranks), "\n".join(errors[-3000:] for _, errors in said)
-    return [json.loads(answer) for answer, _ in said]
+    """What the ``main`` of ``module`` answers on each rank, to its rank, the world, a file to meet at, and ``more``."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.launching", module, str(world), str(folder), *more],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+    return [json.loads(_answer(folder, rank).read_text()) for rank in range(world)]
+
+
+def main(module: str, world: int, folder: Path, *more: str) -> int:
+    """0 if all ranks end well before the deadline; no rank outlives it."""
+    program = importlib.import_module(module)
+    context = multiprocessing.get_context("fork")
+    ranks = [context.Process(target=_run, args=(program, rank, world, folder, *more)) for rank in range(world)]
+    end = time.monotonic() + DEADLINE_S
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(max(0.0, end - time.monotonic()))
+    good = all(rank.exitcode == 0 for rank in ranks)
+    for rank in ranks:
+        rank.kill()
+    return 0 if good else 1
+
+
+def _run(program: Any, rank: int, world: int, folder: Path, *more: str) -> None:
+    answer = program.main(rank, world, str(folder / "rendezvous"), *more)
+    _answer(folder, rank).write_text(json.dumps(answer))
+
+
+def _answer(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}.json"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), *sys.argv[4:]))

@@ -1,9 +1,8 @@
-"""A rank of a data-parallel training that probes: ``python -m tests.probing_ranks RANK RENDEZVOUS``; JSON comes out."""
+"""A rank of a data-parallel training that probes."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 
 import torch
@@ -12,8 +11,6 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.small_training import bf16, watching
-
-WORLD = 2
 
 
 class Summing(nn.Module):
@@ -74,8 +71,8 @@ def refusal() -> str:
     return reason
 
 
-def main(rank: int, rendezvous: str) -> None:
-    distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=WORLD)
+def main(rank: int, world: int, rendezvous: str) -> dict[str, object]:
+    distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world)
     found: list[float | None] = []
     plain = train(None)
     told = {
@@ -85,8 +82,4 @@ def main(rank: int, rendezvous: str) -> None:
     }
     distributed.barrier()
     distributed.destroy_process_group()
-    sys.stdout.write(json.dumps(told))
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    return told

@@ -1,6 +1,4 @@
-"""Trainings among ranks: ``python -m tests.ranked RANK WORLD RENDEZVOUS [URL]`` runs them on one rank; JSON comes out.
-
-With the address of a server two of them are reported there, and their runs come out.
+"""Trainings among ranks, and what one rank tells of them; with the address of a server two of them are reported there.
 
 Everything is a small multiple of a power of two, so that sums are exact in whatever order they are taken: what all
 ranks tell together must be what one rank alone tells, to the last count.
@@ -8,8 +6,6 @@ ranks tell together must be what one rank alone tells, to the last count.
 
 from __future__ import annotations
 
-import json
-import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -314,7 +310,8 @@ def all_of(rank: int, world: int) -> dict[str, Told]:
     }
 
 
-def main(rank: int, world: int, rendezvous: str, url: str | None = None) -> None:
+def main(rank: int, world: int, rendezvous: str, url: str | None = None) -> dict[str, Any]:
+    """What this rank tells of each training; with ``url`` the run of each."""
     # Torch's own, of what it means to do differently one day.
     warnings.simplefilter("ignore")
     distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world)
@@ -327,8 +324,4 @@ def main(rank: int, world: int, rendezvous: str, url: str | None = None) -> None
         }
     distributed.barrier()
     distributed.destroy_process_group()
-    sys.stdout.write(json.dumps(told))
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
+    return told

@@ -1,13 +1,11 @@
-"""A rank that reports to a server: ``python -m tests.reporting_ranks RANK WORLD RENDEZVOUS URL``, or under torchrun.
+"""A rank that reports to a server.
 
-Without arguments it is one of torchrun's, which fails at its first start; the server is then ``SCALESCOPE_URL``.
+As a program it is one of torchrun's, which fails at its first start; the server is then ``SCALESCOPE_URL``.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import warnings
 from typing import Any
 
@@ -74,18 +72,18 @@ def met_by_torchrun() -> dict[str, Any]:
     return {"store": PrefixStore(start, store), **ranks}
 
 
-def main(arguments: list[str]) -> None:
+def main(rank: int, world: int, rendezvous: str, url: str) -> dict[str, object]:
     warnings.simplefilter("ignore")
-    if not arguments:
-        again = os.environ["TORCHELASTIC_RESTART_COUNT"] != "0"
-        report(None, early=again, fails=not again, **met_by_torchrun())
-        return
-    rank, world, rendezvous, url = arguments
-    meeting: dict[str, Any] = {"init_method": f"file://{rendezvous}", "rank": int(rank), "world_size": int(world)}
+    meeting: dict[str, Any] = {"init_method": f"file://{rendezvous}", "rank": rank, "world_size": world}
     # Two names of the same server.
-    told = report(url.replace("127.0.0.1", "localhost") if int(rank) % 2 else url, **meeting)
-    sys.stdout.write(json.dumps(told))
+    return report(url.replace("127.0.0.1", "localhost") if rank % 2 else url, **meeting)
+
+
+def started_by_torchrun() -> None:
+    warnings.simplefilter("ignore")
+    again = os.environ["TORCHELASTIC_RESTART_COUNT"] != "0"
+    report(None, early=again, fails=not again, **met_by_torchrun())
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    started_by_torchrun()

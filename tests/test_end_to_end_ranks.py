@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests import ranked
 from tests.launching import DEADLINE_S, ROOT, launched
-from tests.ranked import reported
 from tests.reporting_ranks import BAD, UPDATES
 from tests.serving import Served
 
@@ -57,25 +55,6 @@ def test_four_ranks_that_know_the_server_by_two_names_are_one_run(
     assert named == {0: "layers.2.weight", 1: None, 2: None, 3: None}
     # What all ranks hold alike is measured and sent by one of them.
     assert all(rank["sent_bytes"] < 0.8 * told[0]["sent_bytes"] for rank in told[1:])
-
-
-@pytest.mark.parametrize("world", [2, 4])
-def test_the_histograms_of_a_run_of_several_ranks_are_those_of_the_same_training_on_one(
-    world: int, served: Served, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    alone = reported(served.url)
-    told = launched(world, tmp_path_factory.mktemp("ranks"), "tests.ranked", served.url)
-    for name, run in told[0].items():
-        assert {rank[name] for rank in told} == {run}
-        for parameter in ("first.weight", "first.bias", "second.weight", "second.bias"):
-            found = histogram(served, run, parameter)
-            assert len(found["step"]) == ranked.UPDATES
-            assert found == histogram(served, alone, parameter), (name, parameter)
-
-
-def histogram(served: Served, run: str, parameter: str) -> dict[str, Any]:
-    answer: dict[str, Any] = served.get(f"/api/runs/{run}/histogram?parameter={parameter}").json()
-    return answer
 
 
 def test_a_launcher_that_starts_all_ranks_again_makes_a_new_segment(served: Served) -> None:

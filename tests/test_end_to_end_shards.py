@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from tests.launching import launched
-from tests.ranked import BAD, UPDATES
+from tests.ranked import BAD, UPDATES, reported
 from tests.serving import Served, ok
-from tests.sharded_ranks import train
 
 pytestmark = [
     pytest.mark.usefixtures("plain_environment"),
@@ -32,26 +31,36 @@ def shown(served: Served, run: str) -> dict[str, Any]:
 
 
 def test_ranks_merged_are_the_training_on_one_rank(served: Served, tmp_path_factory: pytest.TempPathFactory) -> None:
-    train("alone", served.url, lambda model: model, slice(None))
+    alone = shown(served, reported(served.url))
+    assert len(alone["layers"]["step"]) == UPDATES
+    norms = taken_norms(alone)
     for world in (2, 4):
-        launched(world, tmp_path_factory.mktemp("ranks"), "tests.sharded_ranks", served.url)
-    assert len(shown(served, "alone")["layers"]["step"]) == UPDATES
-    for run in ("ddp-2", "fsdp2-2", "ddp-4", "fsdp2-4"):
-        found, expected, told = shown(served, run), shown(served, "alone"), ok(served, f"/api/runs/{run}")
-        # Sums of squares of shards are added in another order, each in fp32.
-        norms = [answer["series"]["series"].pop("grad_norm")["last"] for answer in (found, expected)]
-        assert [value is None for value in norms[0]] == [step == BAD for step in range(UPDATES)], run
-        assert norms[0][:BAD] + norms[0][BAD + 1 :] == pytest.approx(norms[1][:BAD] + norms[1][BAD + 1 :], rel=1e-6), (
-            run
-        )
-        assert found == expected, run
-        assert (told["state"], told["rank_sentences"], told["skipped"]) == ("finished", [], 1), run
-        assert {rank["state"] for rank in told["rank_states"]} == {"finished"}, run
-        skips = ok(served, f"/api/runs/{run}/events?kind=skip")["items"]
-        assert {event["step"] for event in skips} == {BAD}, run
-        assert len(skips) == len(told["ranks"]) == told["world_size"], run
-        # The mark on the scale's chart is one, with the layer that only one rank has seen overflow.
-        (chart,) = ok(served, f"/api/runs/{run}/figures?chart=scale")["charts"]
-        (marks,) = [trace for trace in chart["figure"]["data"] if trace["name"] == "changes"]
-        assert marks["x"] == [BAD], run
-        assert "first non-finite: first." in marks["text"][0], run
+        told = launched(world, tmp_path_factory.mktemp("ranks"), "tests.ranked", served.url)
+        assert all(rank == told[0] for rank in told)
+        for name, run in told[0].items():
+            found = shown(served, run)
+            # Sums of squares of shards are added in another order, each in fp32.
+            assert taken_norms(found) == pytest.approx(norms, rel=1e-6), (name, world)
+            assert found == alone, (name, world)
+            assert_one_run_of_all(served, run, world)
+
+
+def taken_norms(found: dict[str, Any]) -> list[float]:
+    """The norms of what is shown, taken out of it, but for the one of the update whose norm is not finite."""
+    norms: list[float | None] = found["series"]["series"].pop("grad_norm")["last"]
+    assert [value is None for value in norms] == [step == BAD for step in range(UPDATES)]
+    return [value for value in norms if value is not None]
+
+
+def assert_one_run_of_all(served: Served, run: str, world: int) -> None:
+    told = ok(served, f"/api/runs/{run}")
+    assert (told["state"], told["rank_sentences"], told["skipped"]) == ("finished", [], 1)
+    assert {rank["state"] for rank in told["rank_states"]} == {"finished"}
+    skips = ok(served, f"/api/runs/{run}/events?kind=skip")["items"]
+    assert {event["step"] for event in skips} == {BAD}
+    assert len(skips) == len(told["ranks"]) == told["world_size"] == world
+    # The mark on the scale's chart is one, with the layer that only one rank has seen overflow.
+    (chart,) = ok(served, f"/api/runs/{run}/figures?chart=scale")["charts"]
+    (marks,) = [trace for trace in chart["figure"]["data"] if trace["name"] == "changes"]
+    assert marks["x"] == [BAD]
+    assert "first non-finite: first." in marks["text"][0]

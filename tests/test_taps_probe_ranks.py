@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,25 +10,14 @@ from scalescope.taps.probe.precision import ProbeError
 from scalescope.taps.probe.ranks import refuse_sharded
 from torch import nn
 
-from tests.probing_ranks import WORLD
+from tests.launching import launched
 
-ROOT = Path(__file__).parents[1]
+WORLD = 2
 
 
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
 def test_one_rank_probes_alone_and_the_training_of_all_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.probing_ranks"]
-    ranks = [
-        subprocess.Popen(
-            [*command, str(rank), str(tmp_path / "rendezvous")], cwd=ROOT, stdout=subprocess.PIPE, text=True
-        )
-        for rank in range(WORLD)
-    ]
-    try:
-        told = [json.loads(rank.communicate(timeout=120)[0]) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
+    told = launched(WORLD, tmp_path, "tests.probing_ranks")
     assert [each["alike"] for each in told] == [[True, True]] * WORLD
     assert len(told[0]["errors"]) == 8
     assert all(0 < error < 0.1 for error in told[0]["errors"])
