@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.postgres import Cluster
 
 # Each has a run of 20 updates as Dictation tells them, stored by the program of that time (sqlite3's iterdump).
-OLDER = ["m0001", "m0002", "m0003", "m0004", "m0005", "m0006"]
+OLDER = ["m0001", "m0002", "m0003", "m0004", "m0005", "m0006", "m0007"]
 
 
 @pytest.fixture

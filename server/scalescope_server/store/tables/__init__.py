@@ -10,6 +10,15 @@ Floats that may be NaN or infinite are a nullable value beside a flag (see ``val
 
 from __future__ import annotations
 
+from scalescope_server.store.tables.alerts import (
+    alert,
+    channel,
+    delivery,
+    rule,
+    rulebook,
+    silence,
+    transition,
+)
 from scalescope_server.store.tables.base import metadata
 from scalescope_server.store.tables.history import event, finding, judgement, lease, setup, window
 from scalescope_server.store.tables.ranks import ALL_RANKS, disagreement, gathered
@@ -21,7 +30,10 @@ from scalescope_server.store.tables.scalars import STEP_COLUMNS, rollup, scalar,
 __all__ = [
     "ALL_RANKS",
     "STEP_COLUMNS",
+    "alert",
+    "channel",
     "deleted",
+    "delivery",
     "disagreement",
     "event",
     "finding",
@@ -36,6 +48,8 @@ __all__ = [
     "probe",
     "pruned",
     "rollup",
+    "rule",
+    "rulebook",
     "run",
     "sample",
     "sample_rollup",
@@ -43,8 +57,10 @@ __all__ = [
     "segment",
     "series",
     "setup",
+    "silence",
     "step",
     "tally",
     "tally_rollup",
+    "transition",
     "window",
 ]

@@ -55,12 +55,16 @@ finding = Table(
     sqlite_with_rowid=False,
 )
 
+# ``updates`` went into ``state``, of which the findings are made. ``rules_segment``, ``rules_step``: the last update at
+# which rules were evaluated; null before the first.
 judgement = Table(
     "judgement",
     metadata,
     Column("run", Key, ForeignKey("run.key", ondelete="CASCADE"), primary_key=True),
     Column("updates", BigInteger, nullable=False),
     Column("state", LargeBinary, nullable=False),
+    Column("rules_segment", Integer),
+    Column("rules_step", BigInteger),
 )
 
 # Which server judges a run, until when by the database's clock, and how often that has changed (see ``leases``).
