@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,12 +16,17 @@ from scalescope.rows import column
 from scalescope.wire import Event, Hello, Layout, Record, Steps
 from scalescope_server.findings.catalogue import Case, remember
 from scalescope_server.judge import PASS_ROWS, Judge, Outcome, judge_once
+from scalescope_server.store import tables
 from scalescope_server.store.delivery import Batch
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.errors import NotFound
 from scalescope_server.store.judging import Judged, StepRow
 from scalescope_server.store.records import RunId
+from sqlalchemy import event, update
 
+from tests.batches import Dictation, batch
+from tests.batches import hello as greeting
+from tests.small_link import until
 from tests.test_findings import timeline
 from tests.test_wire import HELLO
 
@@ -280,3 +286,58 @@ def test_a_judge_that_slept_through_its_lease_does_not_write_over_its_successor(
     assert judge_once(store, RUN, slept) is Outcome.SUPERSEDED
     assert store.reader.judgement(RUN)[0] == 0
     assert judge_once(store, RUN, heir) is Outcome.DONE
+
+
+def test_runs_that_another_judges_are_looked_at_with_one_query_for_all(store: Store) -> None:
+    runs = [RunId(f"run{number}") for number in range(20)]
+    for run in runs:
+        store.writer.append(batch(greeting(run), Dictation().steps(0, 5))).result()
+        assert store.writer.claim(run, "another").result().mine
+    asked: list[str] = []
+    event.listen(store._reading, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    now = [0.0]
+    judge = Judge(store, Audience(), holder="one", clock=lambda: now[0])
+    for run in runs:
+        judge.wake(run)
+    judge.start()
+    until(lambda: sum("lease" in statement for statement in asked) > 0)
+    for now[0] in (1.0, 2.0, 3.0):
+        judge.hear(RunId("gone"))
+    judge.stop()
+    assert sum("lease" in statement for statement in asked) <= 5
+    assert judge.holding() == 0
+
+
+def test_a_run_that_always_fails_is_tried_less_and_less_told_of_once_and_counted(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(store, thrashing(300))
+    set_scaler(store, ["damaged"])
+    now = [0.0]
+    judge = Judge(store, Audience(), clock=lambda: now[0])
+    judge.start()
+    until(lambda: judge.failing() == (1, 1))
+    for _ in range(50):
+        judge.wake(RUN)
+        judge.hear(RUN)
+    for count, now[0] in ((2, 1.0), (3, 3.0), (4, 7.0)):
+        judge.wake(RUN)
+        until(partial(failed, judge, count))
+    set_scaler(store, {"growth_interval": 20})
+    now[0] = 15.0
+    judge.wake(RUN)
+    until(lambda: judge.failing() == (4, 0))
+    judge.stop()
+    assert "SCALE_THRASH" in codes(store)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"run {RUN!r} cannot be judged; it is tried again after longer and longer pauses"
+    ]
+
+
+def failed(judge: Judge, times: int) -> bool:
+    return judge.failing() == (times, 1)
+
+
+def set_scaler(store: Store, scaler: object) -> None:
+    with store._writing.begin() as connection:
+        connection.execute(update(tables.run).values(scaler=scaler))

@@ -19,7 +19,7 @@ def test_the_text_names_every_metric_with_help_and_type() -> None:
     metrics.committed(
         Receipt(RunId("r"), 0, 9, stored=1, duplicates=0, steps=(1, 1), samples=0, events=0, ended=False), 60.0
     )
-    text = metrics.exposition(runs={"running": 1, "silent": 2}, pages=4, judged=5, hears=True)
+    text = metrics.exposition(runs={"running": 1, "silent": 2}, pages=4, judged=5, failing=(6, 7), hears=True)
     lines = text.splitlines()
     assert text.endswith("\n")
     assert {
@@ -31,6 +31,8 @@ def test_the_text_names_every_metric_with_help_and_type() -> None:
         "scalescope_records_duplicate_total 3",
         "scalescope_pages 4",
         "scalescope_judged_runs 5",
+        "scalescope_judge_failures_total 6",
+        "scalescope_unjudgeable_runs 7",
         "scalescope_hears_servers 1",
         'scalescope_commit_seconds_bucket{le="0.0025"} 0',
         'scalescope_commit_seconds_bucket{le="0.005"} 1',

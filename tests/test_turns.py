@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from scalescope_server.store.leases import TERM_S, Claim, Lease, claimed
 from scalescope_server.store.records import RunId
-from scalescope_server.turns import LOOK_S, MARGIN_S, Tenure, Turns, look_again_at
+from scalescope_server.turns import (
+    FIRST_RETRY_S,
+    LAST_RETRY_S,
+    LOOK_S,
+    MARGIN_S,
+    Failures,
+    Tenure,
+    Turns,
+    look_again_at,
+)
 
-A, B = RunId("a"), RunId("b")
+A, B, C, D = (RunId(name) for name in "abcd")
 
 
 def test_runs_with_news_have_their_turns_in_order_and_once() -> None:
@@ -40,6 +49,27 @@ def test_a_run_that_was_put_off_has_its_turn_however_much_news_others_have() -> 
         turns.at_once(B)
         taken.append(turns.take(float(second)))
     assert taken.count(A) == 1
+
+
+def test_all_whose_turn_it_is_are_taken_at_once_but_those_that_are_not_chosen() -> None:
+    turns = Turns()
+    for run in (A, B, C):
+        turns.at_once(run)
+    turns.later(D, 5.0)
+    assert turns.take_all(5.0, lambda run: run != B, 2) == [A, C]
+    assert [turns.take(5.0) for _ in range(3)] == [B, D, None]
+
+
+def test_a_run_that_cannot_be_judged_is_told_of_once_and_left_alone_longer_each_time() -> None:
+    failures = Failures()
+    assert [failures.note(A, "broken") for _ in range(3)] == [(1.0, True), (2.0, False), (4.0, False)]
+    assert failures.note(A, "broken otherwise") == (8.0, True)
+    assert failures.note(B, "broken") == (FIRST_RETRY_S, True)
+    assert max(failures.note(A, "broken")[0] for _ in range(20)) == LAST_RETRY_S
+    assert (failures.count, failures.runs()) == (25, 2)
+    failures.clear(A)
+    assert (failures.count, failures.runs(), A in failures, B in failures) == (25, 1, False, True)
+    assert failures.note(A, "broken") == (FIRST_RETRY_S, True)
 
 
 def test_a_lease_goes_to_another_only_when_its_time_is_over_and_then_under_a_later_fence() -> None:

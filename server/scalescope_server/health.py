@@ -49,7 +49,11 @@ async def metrics(rooms: RoomsHere) -> Response:
     except UnavailableError:
         runs = {}
     text = rooms.metrics.exposition(
-        runs=runs, pages=rooms.hub.pages, judged=rooms.judge.holding(), hears=rooms.telegraph.listening
+        runs=runs,
+        pages=rooms.hub.pages,
+        judged=rooms.judge.holding(),
+        failing=rooms.judge.failing(),
+        hears=rooms.telegraph.listening,
     )
     return Response(text, media_type=CONTENT_TYPE)
 

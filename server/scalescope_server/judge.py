@@ -16,7 +16,7 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import Protocol
 
@@ -29,7 +29,7 @@ from scalescope_server.store.errors import NotFound, StoreError
 from scalescope_server.store.judging import Judged
 from scalescope_server.store.leases import TERM_S, Claim
 from scalescope_server.store.records import FindingRow, RunId
-from scalescope_server.turns import LOOK_S, Tenure, Turns, look_again_at
+from scalescope_server.turns import LOOK_RUNS, LOOK_S, Failures, Tenure, Turns, look_again_at
 
 # Rows of one pass: small enough that a run of millions, judged anew, lets the others have their turn.
 PASS_ROWS = 4096
@@ -84,6 +84,7 @@ class Judge:
         self._look_at = clock() + look_again_s
         self._turns = Turns()
         self._tenure = Tenure()
+        self._failures = Failures()
         self._awake = threading.Condition()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="scalescope-judge", daemon=True)
@@ -111,7 +112,7 @@ class Judge:
         with self._awake:
             if self._tenure.fence(run, now) is not None:
                 self._turns.at_once(run)
-            else:
+            elif run not in self._failures:
                 self._turns.later(run, now + LOOK_S)
             self._awake.notify()
 
@@ -119,6 +120,11 @@ class Judge:
         """How many runs it judges, and no other server. Any thread."""
         with self._awake:
             return self._tenure.count(self._clock())
+
+    def failing(self) -> tuple[int, int]:
+        """(how often a run could not be judged, of how many that is so now). Any thread."""
+        with self._awake:
+            return self._failures.count, self._failures.runs()
 
     def _run(self) -> None:
         while not self._attempt(self._take_up_unjudged):
@@ -128,7 +134,7 @@ class Judge:
             if run is None:
                 self._attempt(self._take_up_unjudged)
                 self._look_at = self._clock() + self._look_again_s
-            elif not self._attempt(functools.partial(self._judge, run)):
+            elif not self._attempt(functools.partial(self._judge, run), run):
                 self._rest()
                 self.wake(run)
         if self._holder != ONLY:
@@ -149,18 +155,33 @@ class Judge:
                 self._awake.wait(self._turns.wait_s(now, self._look_at - now))
         return None
 
-    def _attempt(self, action: Callable[[], None]) -> bool:
+    def _attempt(self, action: Callable[[], None], run: RunId | None = None) -> bool:
         """Whether it is done with; not while the database is away."""
         try:
             action()
         except NotFound:
-            pass  # Deleted between the news and its turn.
+            self._clear(run)  # Deleted between the news and its turn.
         except StoreError as error:
             logger.warning("judging waits for the database: %s", error)
             return self._stopping
-        except Exception:
-            logger.exception("a run could not be judged; it is tried again at its next update")
+        except Exception as error:
+            if self._put_off(run, error):
+                logger.exception("run %r cannot be judged; it is tried again after longer and longer pauses", run)
         return True
+
+    def _put_off(self, run: RunId | None, error: Exception) -> bool:
+        """Let a run that cannot be judged wait longer each time; whether that is news."""
+        if run is None:
+            return True
+        with self._awake:
+            pause_s, new = self._failures.note(run, repr(error))
+            self._turns.later(run, self._clock() + pause_s)
+        return new
+
+    def _clear(self, run: RunId | None) -> None:
+        with self._awake:
+            if run is not None:
+                self._failures.clear(run)
 
     def _rest(self) -> None:
         with self._awake:
@@ -173,11 +194,14 @@ class Judge:
             self.wake(run)
 
     def _judge(self, run: RunId) -> None:
-        fence = self._fence(run)
-        if fence is None:
-            return
         asked_at = self._clock()
+        with self._awake:
+            fence = self._tenure.fence(run, asked_at)
+        if fence is None:
+            self._look(run)
+            return
         outcome = judge_once(self._store, run, fence)
+        self._clear(run)
         if outcome is Outcome.SUPERSEDED:
             self._note(run, Claim(mine=False, fence=fence, left_s=TERM_S), asked_at)
         elif outcome is not Outcome.NOTHING:
@@ -186,20 +210,36 @@ class Judge:
         if outcome is Outcome.MORE:
             self.wake(run)
 
-    def _fence(self, run: RunId) -> int | None:
-        """That under which the run may be judged now; None if another server judges it, or nothing is left to."""
+    def _look(self, run: RunId) -> None:
+        """Ask whose ``run`` is, and all others in the line that are not ours; what may be judged here has its turn."""
         asked_at = self._clock()
         with self._awake:
-            fence = self._tenure.fence(run, asked_at)
-        if fence is not None:
-            return fence
-        unjudged, claim = self._store.reader.outlook(run, self._holder)
-        if not unjudged:
-            return None
-        if claim.mine:
-            claim = self._store.writer.claim(run, self._holder).result()
-        self._note(run, claim, asked_at)
-        return claim.fence if claim.mine else None
+            others = self._turns.take_all(asked_at, lambda r: self._tenure.fence(r, asked_at) is None, LOOK_RUNS)
+        with contextlib.ExitStack() as undoing:
+            # Where the database does not answer they stay in the line.
+            undoing.callback(self._wake_all, others)
+            claims = self._claims([run, *others])
+            undoing.pop_all()
+        for claimed, claim in claims.items():
+            self._note(claimed, claim, asked_at)
+            if claim.mine:
+                self.wake(claimed)
+
+    def _wake_all(self, runs: Collection[RunId]) -> None:
+        for run in runs:
+            self.wake(run)
+
+    def _claims(self, runs: Collection[RunId]) -> Mapping[RunId, Claim]:
+        """Of those of ``runs`` that are to be judged the answers to our claims; none is made on what another has."""
+        outlooks = self._store.reader.outlooks(runs, self._holder)
+        asked = {run: outlook for run, outlook in outlooks.items() if outlook.unjudged}
+        free = [run for run, outlook in asked.items() if outlook.claim.mine]
+        answers = [self._store.writer.claim(run, self._holder) for run in free]
+        claims = {run: outlook.claim for run, outlook in asked.items() if not outlook.claim.mine}
+        for run, answer in zip(free, answers, strict=True):
+            with contextlib.suppress(NotFound):
+                claims[run] = answer.result()
+        return claims
 
     def _note(self, run: RunId, claim: Claim, asked_at: float) -> None:
         with self._awake:

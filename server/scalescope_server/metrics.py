@@ -37,10 +37,14 @@ class Metrics:
         for index, bound in enumerate(COMMIT_BOUNDS_S):
             self._within[index] += seconds <= bound
 
-    def exposition(self, *, runs: Mapping[RunState, int], pages: int, judged: int, hears: bool) -> str:
+    def exposition(
+        self, *, runs: Mapping[RunState, int], pages: int, judged: int, failing: tuple[int, int], hears: bool
+    ) -> str:
         """All of them as text. ``runs``: how many runs are in each state; ``pages``: open live pages; ``judged``: how
-        many runs no other server judges now; ``hears``: whether other servers are heard at once.
+        many runs no other server judges now; ``failing``: how often a run could not be judged, and of how many that is
+        so now; ``hears``: whether other servers are heard at once.
         """
+        failures, unjudgeable = failing
         lines = [
             *_family("server_info", "gauge", "Which server tells this.", {f'{{server="{self.server}"}}': 1}),
             *_family("runs", "gauge", "Runs by state.", {f'{{state="{s}"}}': n for s, n in sorted(runs.items())}),
@@ -50,6 +54,8 @@ class Metrics:
             *_family("records_duplicate_total", "counter", "Records sent again.", {"": self.records_duplicate}),
             *_family("pages", "gauge", "Pages that listen for news now.", {"": pages}),
             *_family("judged_runs", "gauge", "Runs that this server alone judges now.", {"": judged}),
+            *_family("judge_failures_total", "counter", "Failed attempts to judge a run.", {"": failures}),
+            *_family("unjudgeable_runs", "gauge", "Runs that cannot be judged now.", {"": unjudgeable}),
             *_family("hears_servers", "gauge", "Whether other servers are heard at once.", {"": int(hears)}),
             *_family("commit_seconds", "histogram", "From a batch's arrival to its commit.", self._histogram()),
         ]

@@ -74,7 +74,7 @@ def renew(connection: Connection, run: int, fence: int) -> bool:
     """Whether ``fence`` is still the latest of the run, which its holder keeps for a whole term then."""
     row = tables.lease.c
     mine = update(tables.lease).where(row.run == run, row.fence == fence)
-    return connection.execute(mine.values(until=_clock(connection) + TERM_S)).rowcount == 1
+    return connection.execute(mine.values(until=clock_column(connection) + TERM_S)).rowcount == 1
 
 
 def release(connection: Connection, holder: str) -> None:
@@ -83,20 +83,21 @@ def release(connection: Connection, holder: str) -> None:
     connection.execute(held.values(until=0.0))
 
 
-def standing(connection: Connection, run: int, holder: str) -> Claim:
-    """What a claim of ``holder`` would find, without making it."""
-    row = connection.execute(_FOUND, {"of_run": run}).one_or_none()
-    found = Lease(NOBODY, 0, 0.0) if row is None else _lease(row)
-    now = clock_of(connection)
-    return Claim(found.holder == holder or not _binds(found, now), found.fence, found.until - now)
+def standing(row: Row[Any], holder: str) -> Claim:
+    """What a claim of ``holder`` would find, without making it.
+
+    ``row``: the lease's columns, None where there is none, and the database's clock as ``now``.
+    """
+    found = Lease(NOBODY, 0, 0.0) if row.holder is None else _lease(row)
+    return Claim(found.holder == holder or not _binds(found, row.now), found.fence, found.until - row.now)
 
 
 def clock_of(connection: Connection) -> float:
     """Seconds since the epoch by the database's clock."""
-    return float(connection.execute(select(_clock(connection))).scalar_one())
+    return float(connection.execute(select(clock_column(connection))).scalar_one())
 
 
-def _clock(connection: Connection) -> ColumnElement[float]:
+def clock_column(connection: Connection) -> ColumnElement[float]:
     """Seconds since the epoch, of now and not of the transaction's begin: it may have waited for locks since."""
     if connection.dialect.name == "postgresql":
         return cast(func.extract("epoch", func.clock_timestamp()), Double)

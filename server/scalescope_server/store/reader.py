@@ -10,9 +10,9 @@ from scalescope_server.store import curves, events, history
 from scalescope_server.store.extract.reading import Extract, begin_extract
 from scalescope_server.store.extract.tables import EVERYTHING, Chosen
 from scalescope_server.store.judging import Position, StepRow
-from scalescope_server.store.leases import Claim, standing
 from scalescope_server.store.marks import Mark, read_marks
 from scalescope_server.store.measured_reader import MeasuredReader
+from scalescope_server.store.outlooks import Outlook, read_outlooks
 from scalescope_server.store.pruning_reader import PruningReader
 from scalescope_server.store.records import EventRow, FindingRow, RunDetail, RunId, RunState, RunSummary, Series
 from scalescope_server.store.run_detail import read_run
@@ -145,15 +145,10 @@ class Reader(MeasuredReader, PruningReader):
         with self.reading() as connection:
             return read_marks(connection, runs)
 
-    def outlook(self, run: str, holder: str) -> tuple[bool, Claim]:
-        """Whether more or other updates of a run are stored than are judged, and what a claim by ``holder`` would find.
-
-        The claim is not made.
-        """
+    def outlooks(self, runs: Collection[RunId], holder: str) -> dict[RunId, Outlook]:
+        """What a server ``holder`` that would judge some of ``runs`` finds, of those that are there."""
         with self.reading() as connection:
-            found = found_run(connection, run)
-            judged, _ = history.read_judgement(connection, found.key)
-            return judged != found.attempted, standing(connection, found.key, holder)
+            return read_outlooks(connection, runs, holder)
 
     def _silent_before(self) -> float:
         return self._clock() - self._silent_after_s
