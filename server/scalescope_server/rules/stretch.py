@@ -1,0 +1,87 @@
+"""Many updates at once, as columns: what a million stored updates are read as."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from scalescope_server.rules.ticks import Tick
+
+
+class Told(Struct, frozen=True):
+    """One series: ``values`` float64[n], ``told`` bool[n]. What stands in ``values`` where it was not told is free."""
+
+    values: NDArray[np.float64]
+    told: NDArray[np.bool_]
+
+
+class Stretch(Struct, frozen=True):
+    """The ``n`` updates of as many ticks, in their order; each field says what that of ``Tick`` says.
+
+    ``segment``, ``step``: int64[n]; ``at``: float64[n]. ``values``: by series. ``layers``: by index of the update,
+    sampled ones alone. ``ranks``: by series and rank. ``findings``: which are open from an index on, till the next.
+    """
+
+    segment: NDArray[np.int64]
+    step: NDArray[np.int64]
+    at: NDArray[np.float64]
+    values: Mapping[str, Told]
+    layers: Mapping[int, Mapping[str, Mapping[str, float]]] = {}
+    ranks: Mapping[str, Mapping[int, Told]] = {}
+    findings: tuple[tuple[int, frozenset[str]], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def ticks(self) -> Iterator[Tick]:
+        """The same, one by one."""
+        segments, steps, times = self.segment.tolist(), self.step.tolist(), self.at.tolist()
+        values = {name: _listed(told) for name, told in self.values.items()}
+        ranks = {name: {rank: _listed(told) for rank, told in by.items()} for name, by in self.ranks.items()}
+        findings, opened = dict(self.findings), frozenset[str]()
+        for index in range(len(steps)):
+            opened = findings.get(index, opened)
+            yield Tick(
+                segments[index],
+                steps[index],
+                times[index],
+                {name: told[index] for name, told in values.items()},
+                self.layers.get(index, {}),
+                {name: {rank: told[index] for rank, told in by.items()} for name, by in ranks.items()},
+                opened,
+            )
+
+
+def stretch_of(ticks: Iterable[Tick]) -> Stretch:
+    """``ticks`` as columns."""
+    rows = list(ticks)
+    names = {name for tick in rows for name in tick.values}
+    by_rank = {(name, rank) for tick in rows for name, by in tick.ranks.items() for rank in by}
+    ranks: dict[str, dict[int, Told]] = {}
+    for name, rank in sorted(by_rank):
+        ranks.setdefault(name, {})[rank] = _told(tick.ranks.get(name, {}).get(rank) for tick in rows)
+    return Stretch(
+        np.array([tick.segment for tick in rows], np.int64),
+        np.array([tick.step for tick in rows], np.int64),
+        np.array([tick.at for tick in rows], np.float64),
+        {name: _told(tick.values.get(name) for tick in rows) for name in names},
+        {index: tick.layers for index, tick in enumerate(rows) if tick.layers},
+        ranks,
+        tuple((index, tick.findings) for index, tick in enumerate(rows)),
+    )
+
+
+def _listed(column: Told) -> list[float | None]:
+    values: list[float | None] = column.values.tolist()
+    if column.told.all():
+        return values
+    return [value if told else None for value, told in zip(values, column.told.tolist(), strict=True)]
+
+
+def _told(values: Iterable[float | None]) -> Told:
+    listed = list(values)
+    told = np.array([value is not None for value in listed], np.bool_)
+    return Told(np.array([0.0 if value is None else value for value in listed], np.float64), told)
