@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, closing
 from typing import Any
 
 import pytest
+from scalescope.wire import Refused
 from scalescope_server import live
 from scalescope_server.live import Hub
 from scalescope_server.store.engine import open_store
@@ -89,6 +90,30 @@ def test_a_locked_database_delays_neither_health_nor_reads(served: Served) -> No
         other.execute("COMMIT")
         trainer.deliver(steps(2, 1))
     assert served.store.reader.latest(RunId("run-1")).attempted == 2
+
+
+def test_a_server_whose_database_takes_no_writes_is_not_ready_until_one_is_stored(served: Served) -> None:
+    with served.trainer(hello()) as trainer:
+        trainer.deliver(layout(0), steps(1, 0))
+        let_write(served, "ON")
+        trainer.send(steps(2, 1))
+        assert isinstance(trainer.received(), Refused)
+    answer = served.get("/readyz")
+    assert answer.status == 503
+    assert answer.json()["error"]["message"] == (
+        "nothing can be written: the database does not answer: attempt to write a readonly database"
+    )
+    assert served.get("/healthz").status == 200
+    let_write(served, "OFF")
+    with served.trainer(hello()) as trainer:
+        trainer.deliver(steps(2, 1))
+    assert served.get("/readyz").status == 200
+
+
+def let_write(served: Served, only_query: str) -> None:
+    """What a file system that is mounted read-only comes to: to read goes on."""
+    with closing(served.store._writing.raw_connection()) as connection:
+        connection.cursor().execute(f"PRAGMA query_only = {only_query}")
 
 
 def test_an_unreadable_database_is_told_as_such_while_the_server_lives(served: Served) -> None:

@@ -12,6 +12,7 @@ from scalescope.wire import Heartbeat, Refused, Welcome
 from scalescope_server.store.postgres import Postgres
 from scalescope_server.store.records import RunId
 from scalescope_server.store.telegrams import Alone
+from scalescope_server.store.transaction import Transaction
 from websockets.exceptions import ConnectionClosed
 
 from tests.postgres import Cluster
@@ -175,3 +176,32 @@ def test_two_processes_that_take_themselves_for_one_rank_do_not_fight_for_ever(
 
         until(given_way)
         until(lambda: sorted(link.stats().connected for link in (earlier, later)) == [False, True])
+
+
+def test_a_trainer_whose_run_a_frozen_server_holds_keeps_its_connection_and_others_do_not_wait(
+    servers: tuple[Served, Served],
+) -> None:
+    server, frozen = servers
+    with server.trainer(hello("held")) as held, server.trainer(hello("free")) as free:
+        held.deliver(layout(0))
+        with frozen.store._writing.begin() as connection:
+            Transaction(connection).hold(["held"])
+            held.send(steps(1, 0))
+            for number in range(20):
+                free.deliver(steps(number, number))
+            assert server.get("/readyz").status == 200
+        held.deliver(steps(2, 1))
+    assert server.store.reader.latest("held").attempted == 2
+
+
+def test_a_server_that_is_older_than_its_database_is_not_ready_and_sends_trainers_away(url: str) -> None:
+    with serving(url) as served, served.trainer(hello()) as trainer:
+        trainer.deliver(layout(0))
+        with served.store._writing.begin() as connection:
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = 'm9999'")
+        trainer.send(steps(1, 0))
+        refused = lost(trainer)
+        assert (refused.retry, "brought to revision m9999" in refused.message) == (True, True)
+        answer = served.get("/readyz")
+        assert (answer.status, "start the version that belongs to it" in str(answer.json())) == (503, True)
+        assert served.store.reader.latest("run-1").attempted == 0

@@ -18,6 +18,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import InternalError
 
 from tests.batches import Dictation, batch, hello
+from tests.small_link import until
 
 if TYPE_CHECKING:
     from tests.postgres import Cluster
@@ -113,19 +114,51 @@ def test_a_deadlock_of_two_servers_is_run_again(stores: tuple[Store, Store]) -> 
     assert len(tries) >= 3
 
 
-def test_a_run_that_another_server_holds_for_long_is_told_as_such_and_stored_later(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(backend.SESSION, "lock_timeout", "50ms")
-    with closing(open_store(url)) as store, closing(open_store(url)) as other:
+def test_a_database_that_was_migrated_under_a_server_is_not_written_by_it_any_more(url: str) -> None:
+    with closing(open_store(url)) as store:
         store.writer.append(batch(hello(), Dictation().steps(0, 1))).result(DEADLINE_S)
         again = batch(hello(), Dictation(1).steps(1, 1))
-        with other._writing.begin() as connection:
-            Transaction(connection).hold(["run"])
-            with pytest.raises(Unavailable, match="lock timeout"):
+        revision = set_revision(store, "m9999")
+        for _ in range(2):
+            with pytest.raises(Unavailable, match=f"brought to revision m9999 and this server is of {revision}"):
                 store.writer.append(again).result(DEADLINE_S)
-            assert store.reader.latest("run").attempted == 1
+        assert not store.is_ready()
+        assert attempted(store) == {"run": 1}
+        set_revision(store, revision)
         assert store.writer.append(again).result(DEADLINE_S).stored == 1
+
+
+def set_revision(store: Store, revision: str) -> str:
+    """What it was before."""
+    with store._writing.begin() as connection:
+        before = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
+        connection.execute(text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
+    return str(before)
+
+
+def test_nothing_is_written_during_a_migration_which_waits_for_what_is_being_written(url: str) -> None:
+    with closing(open_store(url)) as store, ThreadPoolExecutor(1) as pool:
+        writing, go_on = threading.Event(), threading.Event()
+
+        def write(_: Transaction) -> None:
+            writing.set()
+            assert go_on.wait(DEADLINE_S)
+
+        written = store.writer._submit(write)
+        assert writing.wait(DEADLINE_S)
+        migrating = pool.submit(migrate_store, url)
+        with store._reading.connect() as connection:
+            waiting = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+            until(lambda: connection.execute(waiting).scalar_one() == 1)
+        assert not migrating.done()
+        go_on.set()
+        written.result(DEADLINE_S)
+        assert "is up to date" in migrating.result(DEADLINE_S)
+        with store._writing.begin() as connection:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": backend.MIGRATING})
+            with pytest.raises(Unavailable, match="is being migrated"):
+                store.writer.append(batch(hello(), Dictation().steps(0, 1))).result(DEADLINE_S)
+        assert store.writer.append(batch(hello(), Dictation().steps(0, 1))).result(DEADLINE_S).stored == 1
 
 
 def test_a_server_that_stopped_in_the_middle_lets_go_of_the_runs_it_holds(stores: tuple[Store, Store]) -> None:

@@ -48,6 +48,7 @@ def test_a_reader_cannot_write(store: Store) -> None:
 
 
 def test_the_file_is_for_its_owner_alone(store: Store, database: str) -> None:
+    store.writer.append(batch(hello(), Dictation().steps(0, 3))).result(DEADLINE_S)
     for suffix in ("", "-wal", "-shm"):
         assert stat.S_IMODE(Path(database + suffix).stat().st_mode) == 0o600
 
@@ -56,6 +57,14 @@ def test_a_place_where_no_file_can_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Unavailable, match="could not be made"):
         open_store(str(tmp_path / "file" / "scalescope.db"))
+
+
+def test_who_only_reads_opens_a_database_that_another_process_is_writing(store: Store, database: str) -> None:
+    store.writer.append(batch(hello(), Dictation().steps(0, 3))).result(DEADLINE_S)
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with closing(open_store(database)) as beside:
+            assert attempted(beside) == {"run": 3}
 
 
 def test_a_locked_database_acknowledges_nothing_and_loses_nothing(

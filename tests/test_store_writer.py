@@ -58,9 +58,11 @@ def attempted(store: Store) -> dict[str, int]:
 
 def test_all_that_waits_is_committed_at_once(store: Store) -> None:
     commits: list[int] = []
+    for i in range(20):
+        store.writer.append(batch(hello(f"run{i}"), Dictation().steps(0, 1))).result(DEADLINE_S)
     gate = Gate(store)
     event.listen(store._writing, "commit", lambda _: commits.append(1))
-    futures = [store.writer.append(batch(hello(f"run{i}"), Dictation().steps(0, 2))) for i in range(20)]
+    futures = [store.writer.append(batch(hello(f"run{i}"), Dictation(1).steps(1, 1))) for i in range(20)]
     gate.open()
     assert [future.result(DEADLINE_S).stored for future in futures] == [1] * 20
     assert len(commits) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -31,13 +32,20 @@ async def healthz() -> Response:
     return json_answer(HealthAnswer("ok", __version__))
 
 
-@router.get("/readyz", responses=answers(HealthAnswer, "The database answers, and its schema is current."))
+@router.get(
+    "/readyz", responses=answers(HealthAnswer, "The database answers and takes writes, and its schema is current.")
+)
 async def readyz(rooms: RoomsHere) -> Response:
-    """Whether the server can serve now; 503 while its database cannot be read, or where it gives pages no news."""
+    """Whether the server can serve now; 503 while it cannot read or write its database, or pages get no news."""
     if rooms.telling.done():
         raise UnavailableError("pages get no news any more; the server's log says why: restart it")
     if not await _soon(rooms, rooms.store.is_ready):
-        raise UnavailableError("the database's schema is not the one of this server: run 'scalescope migrate'")
+        raise UnavailableError(
+            "the database's schema is not the one of this server: an older one is brought up by 'scalescope migrate', "
+            "for a newer one start the version that belongs to it"
+        )
+    if (trouble := await _trouble(rooms)) is not None:
+        raise UnavailableError(f"nothing can be written: {trouble}")
     return json_answer(HealthAnswer("ready", __version__))
 
 
@@ -56,6 +64,16 @@ async def metrics(rooms: RoomsHere) -> Response:
         hears=rooms.telegraph.listening,
     )
     return Response(text, media_type=CONTENT_TYPE)
+
+
+async def _trouble(rooms: Rooms) -> str | None:
+    """Why nothing can be written: what the last write met, unless it is over."""
+    writer = rooms.store.writer
+    if writer.trouble() is not None:
+        with contextlib.suppress(TimeoutError, StoreError):
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                await asyncio.shield(asyncio.wrap_future(writer.touch()))
+    return writer.trouble()
 
 
 async def _soon(rooms: Rooms, call: Callable[[], Answer]) -> Answer:

@@ -17,15 +17,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
 from enum import Enum
 from typing import Protocol
 
 import msgspec
 
-from scalescope_server.findings.catalogue import Case, findings, fold, recall, remember
-from scalescope_server.findings.history import ScalerRules
+from scalescope_server.findings.catalogue import Case, conclude, findings, fold, recall, remember
+from scalescope_server.findings.scaler import ScalerRules
 from scalescope_server.store.engine import Store
-from scalescope_server.store.errors import NotFound, StoreError
+from scalescope_server.store.errors import Busy, NotFound, StoreError
 from scalescope_server.store.judging import Judged
 from scalescope_server.store.leases import TERM_S, Claim
 from scalescope_server.store.records import FindingRow, RunId
@@ -40,8 +41,6 @@ LOOK_AGAIN_S = 30.0
 # The holder of the leases where one server has the database for itself: what its predecessor held is its own at once.
 ONLY = "only"
 RELEASE_WITHIN_S = 2.0
-# torch's default, for a trainer that did not tell its scaler's settings.
-DEFAULT_GROWTH_INTERVAL = 2000
 
 logger = logging.getLogger("scalescope.server")
 
@@ -238,7 +237,7 @@ class Judge:
         claims = {run: outlook.claim for run, outlook in asked.items() if not outlook.claim.mine}
         for run, answer in zip(free, answers, strict=True):
             with contextlib.suppress(NotFound):
-                claims[run] = answer.result()
+                claims[run] = _answered(answer)
         return claims
 
     def _note(self, run: RunId, claim: Claim, asked_at: float) -> None:
@@ -265,17 +264,19 @@ def judge_once(store: Store, run: RunId, fence: int | None = None) -> Outcome:
         else:
             # What is pruned cannot be judged anew: what was found of it stays, and what came late is counted.
             case = msgspec.structs.replace(case, updates=stored - len(steps))
+    rules, setting = ScalerRules.of(store.reader.scaler(run)), store.reader.setting(run)
+    case = conclude(fold(case, steps, rules), setting)
     if not steps and case == judged:
         return Outcome.NOTHING
-    rules = _rules(store, run)
-    case = fold(case, steps, rules)
-    found: tuple[FindingRow, ...] = findings(case, rules)
+    found: tuple[FindingRow, ...] = findings(case, rules, setting)
     if not store.writer.commit_judgement(Judged(run, case.updates, remember(case), found, fence)).result():
         return Outcome.SUPERSEDED
     return Outcome.MORE if len(steps) == PASS_ROWS else Outcome.DONE
 
 
-def _rules(store: Store, run: RunId) -> ScalerRules:
-    scaler = store.reader.scaler(run) or {}
-    interval = scaler.get("growth_interval")
-    return ScalerRules(interval if isinstance(interval, int) and interval > 0 else DEFAULT_GROWTH_INTERVAL)
+def _answered(answer: Future[Claim]) -> Claim:
+    """What a claim came to; one on a run that another server is writing is to be made again."""
+    try:
+        return answer.result()
+    except Busy:
+        return Claim(mine=False, fence=0, left_s=LOOK_S)

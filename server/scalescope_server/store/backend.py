@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from scalescope_server.store.telegrams import Telegraph
 
@@ -29,6 +29,13 @@ class Backend(Protocol):
 
     def reading(self) -> Engine:
         """An engine whose transactions only read, and each see one state."""
+
+    def admit_writing(self, connection: Connection) -> None:
+        """Let a transaction write, unless the database has been brought to another revision meanwhile.
+
+        Raises:
+            Unavailable: if it has, or is being.
+        """
 
     def telegraph(self) -> Telegraph:
         """The way to other servers that use it."""

@@ -37,7 +37,7 @@ class Store:
         self._backend = backend
         self._writing = writing
         self._reading = reading
-        self.writer = Writer(writing)
+        self.writer = Writer(writing, backend.admit_writing)
         self.reader = Reader(reading, clock=clock, silent_after_s=silent_after_s)
 
     @property
@@ -101,16 +101,11 @@ def migrate_store(url: str, told: Told = untold) -> str:
 
 
 def is_current(url: str) -> bool:
-    """Whether the database at ``url`` is one at this program's revision, so that opening it changes nothing of it."""
-    engine = backend_of(url).reading()
-    try:
-        with engine.connect() as connection:
-            return schema.is_current(connection)
-    except SQLAlchemyError:
-        # Opening it says why.
-        return False
-    finally:
-        engine.dispose()
+    """Whether the database at ``url`` is one at this program's revision, so that opening it changes nothing of it.
+
+    Where it cannot be read opening it says why.
+    """
+    return schema.finds_current(backend_of(url).reading())
 
 
 def backend_of(url: str) -> Backend:

@@ -44,6 +44,14 @@ class Busy(StoreError):
     """More is waiting to be written than the writer may hold. Stop reading from the trainer, then try again."""
 
 
+class Held(Busy):
+    """Another server writes the run and does not come to an end: it is slow, or frozen. Nothing was stored."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        super().__init__(f"another server holds run {run!r}; if it does not live any more, it lets go of it soon")
+
+
 class Unavailable(StoreError):
     """The database cannot be read or written now (locked, disk full, gone). Nothing was stored."""
 
@@ -54,6 +62,30 @@ class NotFound(StoreError):
     def __init__(self, run: str) -> None:
         self.run = run
         super().__init__(f"expected the id of a stored run, got {run!r}")
+
+
+class NoRule(StoreError):
+    """There is no such rule."""
+
+    def __init__(self, rule: int) -> None:
+        self.rule = rule
+        super().__init__(f"expected the id of a stored rule, got {rule}")
+
+
+class NoAlert(StoreError):
+    """There is no such alert."""
+
+    def __init__(self, alert: int) -> None:
+        self.alert = alert
+        super().__init__(f"expected the id of a stored alert, got {alert}")
+
+
+class RuleTaken(StoreError):
+    """Another rule has this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"there is a rule {name!r} already")
 
 
 class BadCursor(StoreError):

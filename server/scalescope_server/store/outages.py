@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -13,6 +14,9 @@ from scalescope_server.store.errors import Unavailable
 _MISTAKES = (DataError, IntegrityError, ProgrammingError)
 # Two servers wrote the same: a deadlock, a serialization failure, or both entered what was new to them.
 _MEETINGS = frozenset({"40P01", "40001", "23505"})
+_LOCK_NOT_AVAILABLE = "55P03"
+# A full disk, and a file that cannot be written.
+_NO_ROOM = frozenset({"53100", "58030"})
 
 
 def outage(error: BaseException | None) -> Unavailable | None:
@@ -33,6 +37,18 @@ def is_of_values(error: BaseException) -> bool:
 def is_meeting(error: BaseException) -> bool:
     """Whether the same transaction may succeed when it is run again, since it met another server's."""
     return sqlstate(error) in _MEETINGS
+
+
+def is_of_waiting(error: BaseException) -> bool:
+    """Whether a lock was not to be had in time."""
+    return sqlstate(error) == _LOCK_NOT_AVAILABLE
+
+
+def is_of_room(error: BaseException) -> bool:
+    """Whether there was no room on the disk: less may still fit."""
+    code = getattr(error.orig, "sqlite_errorcode", None) if isinstance(error, DBAPIError) else None
+    primary = None if code is None else code & 0xFF
+    return primary in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) or sqlstate(error) in _NO_ROOM
 
 
 def sqlstate(error: BaseException) -> str | None:

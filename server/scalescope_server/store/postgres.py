@@ -77,6 +77,12 @@ class Postgres:
         event.listen(engine, "connect", _only_read)
         return engine
 
+    def admit_writing(self, connection: Connection) -> None:
+        # In statements of their own: only what is read under the lock is what the last migration left.
+        if not connection.execute(_NOT_MIGRATING, {"number": MIGRATING}).scalar_one():
+            raise Unavailable("the database is being migrated")
+        schema.check_unchanged(connection)
+
     def telegraph(self) -> Telegraph:
         # Here, so that a server on SQLite does without psycopg.
         from scalescope_server.store.telegraph import PostgresTelegraph
@@ -170,6 +176,10 @@ def _check_encoding(connection: Connection) -> None:
     encoding = connection.execute(text("SHOW server_encoding")).scalar_one()
     if encoding != "UTF8":
         raise SchemaError(f"expected a database in the encoding UTF8, got {encoding}: make one with ENCODING 'UTF8'")
+
+
+# Beside others that write, and not beside one that migrates.
+_NOT_MIGRATING = text("SELECT pg_try_advisory_xact_lock_shared(:number)")
 
 
 def _driver(connection: DBAPIConnection) -> psycopg.Connection[Any]:

@@ -11,11 +11,13 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy.exc import SQLAlchemyError
 
-from scalescope_server.store.errors import SchemaError
+from scalescope_server.store.errors import SchemaError, Unavailable
 
 _MIGRATIONS = "scalescope_server.migrations"
+_REVISION = text("SELECT version_num FROM alembic_version")
 
 
 def upgrade(
@@ -56,6 +58,20 @@ def check(connection: Connection, command: str) -> None:
         raise SchemaError(f"expected a database at revision {_newest()}, got {state}: run {command}")
 
 
+def check_unchanged(connection: Connection) -> None:
+    """See to it that the database is still at this program's revision, as it was when it was opened. One short query.
+
+    Raises:
+        Unavailable: if it is not.
+    """
+    found = connection.execute(_REVISION).scalar_one_or_none()
+    if found != _newest():
+        raise Unavailable(
+            f"the database was brought to revision {found} and this server is of {_newest()}, so it writes nothing any "
+            "more: start the version that belongs to it"
+        )
+
+
 def outdated(connection: Connection) -> str | None:
     """The revision that :func:`upgrade` would take the database away from; None where it holds nothing of an older one.
 
@@ -70,6 +86,17 @@ def outdated(connection: Connection) -> str | None:
 def is_current(connection: Connection) -> bool:
     """Whether the database is at the revision of this program."""
     return revision_of(connection) == _newest()
+
+
+def finds_current(reading: Engine) -> bool:
+    """Whether a database that is not open yet is at this program's revision; not where it cannot be read."""
+    try:
+        with reading.connect() as connection:
+            return is_current(connection)
+    except SQLAlchemyError:
+        return False
+    finally:
+        reading.dispose()
 
 
 def revision_of(connection: Connection) -> str | None:

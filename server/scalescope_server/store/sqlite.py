@@ -44,11 +44,16 @@ class Sqlite:
         event.listen(engine, "connect", _only_read)
         return engine
 
+    def admit_writing(self, connection: Connection) -> None:
+        """Nobody migrates it beside a server."""
+
     def telegraph(self) -> Telegraph:
         return Alone()
 
     def prepare(self, writing: Engine) -> None:
-        self.migrate(writing)
+        # To read is enough for who only wants to: another process may be writing for long.
+        if not (self.file.exists() and schema.finds_current(self.reading())):
+            self.migrate(writing)
 
     def migrate(self, writing: Engine, told: Told = untold) -> str:
         _make_file(self.file)

@@ -5,7 +5,7 @@ Folding once for all batches of a transaction costs the same number of rows as f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +15,7 @@ from scalescope_server.store import rollup, tables
 from scalescope_server.store.bulk import Columns, insert_rows
 from scalescope_server.store.errors import BadRecord
 from scalescope_server.store.folding import promote
-from scalescope_server.store.holding import hold_runs
+from scalescope_server.store.holding import hold_free, hold_runs
 from scalescope_server.store.levels import levels_for
 from scalescope_server.store.refolding import refold
 from scalescope_server.store.rollup import Points, in_order
@@ -47,12 +47,18 @@ class Transaction:
     _series: dict[tuple[int, str], int] = field(default_factory=dict)
     _held: set[str] = field(default_factory=set)
 
-    def hold(self, runs: Iterable[str]) -> None:
+    def hold(self, runs: Iterable[str], *, shortly: bool = False) -> None:
         """Let no other server write these runs before the transaction ends, those of them that there are.
 
-        What is read of a run from then on is what its last writer committed.
+        What is read of a run from then on is what its last writer committed. ``shortly``: as :func:`hold_runs` says.
         """
-        self._held.update(hold_runs(self.connection, set(runs) - self._held))
+        self._held.update(hold_runs(self.connection, set(runs) - self._held, shortly=shortly))
+
+    def hold_free(self, runs: Iterable[str]) -> Collection[str]:
+        """Those of these runs that no other server writes, held as by :meth:`hold` without a wait for any."""
+        free = hold_free(self.connection, set(runs))
+        self._held.update(free)
+        return free
 
     def news(self, run: int) -> News:
         return self._news.setdefault(run, News())

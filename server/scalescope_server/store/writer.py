@@ -2,38 +2,32 @@
 
 ``append`` never blocks. When ``waiting`` jobs are queued the future has failed with :class:`Busy` before it is
 handed out, so that ingest stops reading from that trainer and TCP holds it back.
-
-A transaction either commits whole or not at all. Where it fails because of what one job brought, each of its
-jobs is committed alone, so that only the faulty one fails; where the database itself fails, all of them do, and
-nothing of them is stored. Where it met another server's on Postgres, it is run again.
+What becomes of them together and alone is :mod:`group_commit`'s.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 from scalescope.wire import Heartbeat, Hello
 from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
 
 from scalescope_server.store import edits
 from scalescope_server.store.delivery import Admission, Batch, Receipt
 from scalescope_server.store.entry import enter_batch
 from scalescope_server.store.erasing import doom_run, erase_piece
-from scalescope_server.store.errors import BadRecord, Busy, Unavailable
+from scalescope_server.store.errors import Busy, Unavailable
+from scalescope_server.store.group_commit import Admits, GroupCommit, Job, Work, touch
 from scalescope_server.store.judging import Judged
 from scalescope_server.store.leases import Claim, claim, release
-from scalescope_server.store.outages import is_meeting, is_of_values, outage, reason
+from scalescope_server.store.outbox_doors import OutboxWriter
 from scalescope_server.store.pruning import Piece, prune_piece
 from scalescope_server.store.records import RunId
-from scalescope_server.store.transaction import Transaction
 
 # What may wait. A job is a batch of at most one connection, so this is hundreds of trainers at once.
 WAITING = 256
@@ -41,50 +35,21 @@ WAITING = 256
 GROUP_JOBS = 128
 # Decoded: what a transaction holds in memory.
 GROUP_BYTES = 128 * 1024 * 1024
-# Servers hold runs in one order and meet seldom: over a run that is new to both of them.
-MEETINGS = 4
-
 Result = TypeVar("Result")
-Work = Callable[[Transaction], Result]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Job(Generic[Result]):
-    work: Work[Result]
-    run: str | None
-    size: int
-    # What a trainer told, whose values may be such as no database holds; None for what did not come from one.
-    told: str | None = None
-    future: Future[Result] = field(default_factory=Future)
-
-
-@dataclass(slots=True)
-class _Attempt:
-    """Runs a block and keeps its failure: those who wait for the result get it, not the writer's thread."""
-
-    error: Exception | None = None
-    met: bool = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
-        if isinstance(error, Exception):
-            self.error = outage(error) or error
-            self.met = is_meeting(error)
-        return self.error is not None
-
-
-class Writer:
+class Writer(OutboxWriter):
     """Puts writes in line and hands out futures that resolve after their commit. All methods from any thread.
 
-    Every future may fail with :class:`Busy` (the line is full), :class:`Unavailable` (nothing was stored, the
-    database is locked, full or gone, or the store is closed) and what each method names.
+    Every future may fail with :class:`Busy` (the line is full, or another server holds the run), :class:`Unavailable`
+    (nothing was stored, the database is locked, full, gone or newer than this program, or the store is closed) and what
+    each method names.
     """
 
-    def __init__(self, engine: Engine, *, waiting: int = WAITING) -> None:
-        self._engine = engine
-        self._queue: queue.Queue[_Job[Any] | None] = queue.Queue(waiting)
+    def __init__(self, engine: Engine, admits: Admits, *, waiting: int = WAITING) -> None:
+        self._commits = GroupCommit(engine, admits)
+        self._queue: queue.Queue[Job[Any] | None] = queue.Queue(waiting)
+        self._touching: Future[None] | None = None
         self._lock = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="scalescope-writer", daemon=True)
@@ -157,6 +122,16 @@ class Writer:
         """Let other servers judge at once what ``holder`` does."""
         return self._submit(lambda transaction: release(transaction.connection, holder))
 
+    def touch(self) -> Future[None]:
+        """Write something that changes nothing, to see whether that is possible; asked again meanwhile the same."""
+        if self._touching is None or self._touching.done():
+            self._touching = self._submit(touch)
+        return self._touching
+
+    def trouble(self) -> str | None:
+        """Why nothing can be written, by the last attempts; None where that is not known. Any thread."""
+        return self._commits.trouble()
+
     def close(self) -> None:
         """Write what is waiting, then end the thread."""
         with self._lock:
@@ -169,7 +144,7 @@ class Writer:
         self, work: Work[Result], run: str | None = None, size: int = 0, *, told: str | None = None
     ) -> Future[Result]:
         """Put ``work`` in line, which writes to ``run`` alone; None: to none, or to what only one server writes."""
-        job = _Job(work, run, size, told)
+        job = Job(work, run, size, told)
         with self._lock:
             if self._closed:
                 job.future.set_exception(Unavailable("the store is closed"))
@@ -184,11 +159,11 @@ class Writer:
         going_on = True
         while going_on:
             group, going_on = self._next_group()
-            self._settle([job for job in group if job.future.set_running_or_notify_cancel()])
+            self._commits.settle([job for job in group if job.future.set_running_or_notify_cancel()])
 
-    def _next_group(self) -> tuple[list[_Job[Any]], bool]:
+    def _next_group(self) -> tuple[list[Job[Any]], bool]:
         """Wait for a job and take what waits behind it; False when the line was closed."""
-        group: list[_Job[Any]] = []
+        group: list[Job[Any]] = []
         size = 0
         job = self._queue.get()
         while job is not None:
@@ -201,40 +176,3 @@ class Writer:
             except queue.Empty:
                 return group, True
         return group, False
-
-    def _settle(self, group: Sequence[_Job[Any]]) -> None:
-        results: list[Any] = []
-        for _ in range(MEETINGS):
-            with _Attempt() as attempt:
-                results = self._commit(group)
-            if not attempt.met:
-                break
-        if attempt.error is None:
-            for job, result in zip(group, results, strict=True):
-                job.future.set_result(result)
-        elif len(group) == 1 or isinstance(attempt.error, Unavailable):
-            for job in group:
-                job.future.set_exception(_failure(job, attempt.error))
-        else:
-            for job in group:
-                self._settle([job])
-
-    def _commit(self, group: Sequence[_Job[Any]]) -> list[Any]:
-        if not group:
-            return []
-        with self._engine.begin() as connection:
-            transaction = Transaction(connection)
-            transaction.hold(job.run for job in group if job.run is not None)
-            results = [job.work(transaction) for job in group]
-            transaction.fold_all()
-        return results
-
-
-def _failure(job: _Job[Any], error: Exception) -> Exception:
-    """What whoever waits for a job is told: that what a trainer sent cannot be stored, where that is so."""
-    if job.told is None or not is_of_values(error):
-        return error
-    why = reason(error) if isinstance(error, DBAPIError) else str(error)
-    bad = BadRecord(job.told, None, f"the database cannot hold a value of it: {why}")
-    bad.__cause__ = error
-    return bad
