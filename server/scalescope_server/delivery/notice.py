@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from scalescope_server.store.records import Single
 
+# "test" is of no rule: somebody tries a channel.
 Happened = Literal["fired", "resolved", "test"]
 Severity = Literal["info", "warning", "critical"]
 
@@ -21,7 +22,8 @@ class Notice(Struct, frozen=True, kw_only=True):
 
     Attributes:
         firing: which firing of this rule on this run it is, from 1; a resolved one has the number of its firing.
-        step, at: the update at which it turned, and when (seconds since the epoch).
+        step: the update at which it turned; None where time passed and no update came.
+        at: when that was, in seconds since the epoch.
         first_step: the update from which on the condition held, where ``for`` made it wait.
         value: what the condition compared, as it was at ``step``.
         culprit: parameter, rank or code of a finding to blame, if any.
@@ -37,7 +39,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     project: str
     happened: Happened
     firing: int
-    step: int
+    step: int | None
     at: float
     first_step: int | None = None
     value: Single = None

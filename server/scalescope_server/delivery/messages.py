@@ -1,0 +1,200 @@
+"""What people and programs are told: a title, a text, and a link to exactly that view. Pure.
+
+Names come from trainers and rules from users: here they are one line of text each, nowhere markup.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal
+from urllib.parse import quote, urlencode
+
+from msgspec import Struct
+
+from scalescope_server.delivery.notice import Happened, Notice, Severity, notice_key
+from scalescope_server.store.records import Single
+
+# Updates shown before and after what happened, so that one sees what led to it.
+AROUND = 200
+LONGEST_NAME = 200
+LONGEST_TEXT = 2000
+# Lines of a text; the JSON has all of them.
+MOST_LINES = 20
+# Whole numbers below are written out.
+EXACT = 1e15
+
+_ORDER: Mapping[Severity, int] = {"critical": 0, "warning": 1, "info": 2}
+# Controls, and what turns the direction of text or hides it.
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
+_PLACE = re.compile(r"\{([a-z_]+)\}")
+
+
+class Run(Struct, frozen=True):
+    id: str
+    name: str
+    project: str
+    url: str | None
+
+
+class Told(Struct, frozen=True, kw_only=True):
+    """One turn of an alert, as a webhook has it. ``key`` is the same each time it is told to this channel."""
+
+    key: str
+    happened: Happened
+    rule: str
+    severity: Severity
+    firing: int
+    step: int | None
+    first_step: int | None
+    at: float
+    value: Single
+    culprit: str | None
+    scale: Single
+    condition: str
+    reason: str
+    sentence: str
+    url: str | None
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """All that goes out at once: of one run, to one channel. As JSON it is the body of a webhook.
+
+    ``key``: the idempotency key, the same however often it is sent.
+    """
+
+    key: str
+    type: Literal["alerts", "test"]
+    version: Literal[1] = 1
+    title: str
+    text: str
+    severity: Severity
+    url: str | None
+    run: Run
+    alerts: list[Told]
+
+
+def message_of(key: str, notices: Sequence[Notice], channel: str, public_url: str | None) -> Message:
+    """What ``notices``, all of one run, tell ``channel`` under the idempotency key ``key``; the gravest first.
+
+    ``public_url``: where people reach the server, without a slash at its end; None: not known, so there are no links.
+    """
+    ordered = sorted(notices, key=lambda notice: (_ORDER[notice.severity], notice.at))
+    told = [_told(notice, channel, public_url) for notice in ordered]
+    first = ordered[0]
+    url = link(public_url, ordered)
+    text = "\n".join(_lines(ordered, told))
+    return Message(
+        key=key,
+        type="test" if first.happened == "test" else "alerts",
+        title=_title(ordered),
+        text=text if url is None else f"{text}\n{url}",
+        severity=first.severity,
+        url=url,
+        run=Run(first.run, first.run_name, first.project, _page(public_url, first.run)),
+        alerts=told,
+    )
+
+
+def sentence(notice: Notice) -> str:
+    """What happened, the numbers and the culprit."""
+    if notice.happened == "test":
+        return "This is a test: whoever reads it is told of alerts on this channel."
+    if notice.text:
+        return fill(notice.text, notice)
+    where = f" at update {notice.step:,}" if notice.step is not None else ""
+    if notice.happened == "resolved":
+        return f"{one_line(notice.rule)} is over{where}."
+    parts = [f"{one_line(notice.rule)} fires{where}"]
+    if notice.condition:
+        parts.append(f": {one_line(notice.condition, LONGEST_TEXT)}")
+    told = [("value", number(notice.value)), ("culprit", one_line(notice.culprit or ""))]
+    numbers = ", ".join(f"{name} {text}" for name, text in told if text)
+    parts.append(f" ({numbers})." if numbers else ".")
+    if notice.scale is not None:
+        parts.append(f" Loss scale {number(notice.scale)}.")
+    return "".join(parts)
+
+
+def fill(template: str, notice: Notice) -> str:
+    """``template`` with its places in braces filled; what is none of them stays as it is."""
+    known = {
+        "value": number(notice.value),
+        "rule": notice.rule,
+        "severity": notice.severity,
+        "run": notice.run_name or notice.run,
+        "project": notice.project,
+        "step": "" if notice.step is None else str(notice.step),
+        "culprit": notice.culprit or "",
+        "scale": number(notice.scale),
+        "condition": notice.condition,
+        "state": "resolved" if notice.happened == "resolved" else "firing",
+    }
+    return _PLACE.sub(lambda found: one_line(known.get(found[1], found[0])), template)[:LONGEST_TEXT]
+
+
+def link(public_url: str | None, notices: Sequence[Notice]) -> str | None:
+    """The run's page, zoomed to where ``notices`` (of one run) happened."""
+    page = _page(public_url, notices[0].run)
+    steps = [step for notice in notices for step in (notice.first_step, notice.step) if step is not None]
+    if page is None or not steps:
+        return page
+    return f"{page}?{urlencode({'from': max(min(steps) - AROUND, 0), 'to': max(steps) + AROUND + 1})}"
+
+
+def number(value: Single) -> str:
+    """A number as people read it, "" for none."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return f"{value:.0f}" if abs(value) < EXACT and value.is_integer() else f"{value:.6g}"
+
+
+def one_line(text: str, longest: int = LONGEST_NAME) -> str:
+    """Text from elsewhere in one line, without what is not seen, and not too long."""
+    plain = _UNSEEN.sub(" ", text).strip()
+    return plain if len(plain) <= longest else f"{plain[: longest - 1]}…"
+
+
+def _told(notice: Notice, channel: str, public_url: str | None) -> Told:
+    return Told(
+        key=notice_key(notice, channel),
+        happened=notice.happened,
+        rule=notice.rule,
+        severity=notice.severity,
+        firing=notice.firing,
+        step=notice.step,
+        first_step=notice.first_step,
+        at=notice.at,
+        value=notice.value,
+        culprit=notice.culprit,
+        scale=notice.scale,
+        condition=notice.condition,
+        reason=notice.reason,
+        sentence=sentence(notice),
+        url=link(public_url, [notice]),
+    )
+
+
+def _title(notices: Sequence[Notice]) -> str:
+    first = notices[0]
+    run = one_line(first.run_name or first.run)
+    where = f"{run} ({one_line(first.project)})" if first.project else run
+    if first.happened == "test":
+        return "Scalescope: a test"
+    if len(notices) == 1:
+        state = "resolved" if first.happened == "resolved" else first.severity
+        return f"{state}: {one_line(first.rule)} on {where}"
+    counts = Counter("resolved" if notice.happened == "resolved" else notice.severity for notice in notices)
+    return f"{len(notices)} alerts on {where}: " + ", ".join(f"{count} {name}" for name, count in counts.items())
+
+
+def _lines(notices: Sequence[Notice], told: Sequence[Told]) -> list[str]:
+    if len(notices) == 1:
+        return [told[0].sentence]
+    lines = [f"{one.severity}: {one.sentence}" for one in told[:MOST_LINES]]
+    return lines if len(told) <= MOST_LINES else [*lines, f"and {len(told) - MOST_LINES} more"]
+
+
+def _page(public_url: str | None, run: str) -> str | None:
+    return None if public_url is None or not run else f"{public_url}/runs/{quote(run, safe='')}"

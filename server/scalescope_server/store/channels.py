@@ -1,0 +1,76 @@
+"""The channels that users have set up, with their secrets: what is read here is for who sends, and nobody else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from scalescope_server.store import tables
+
+# More than anybody reads of.
+MOST_CHANNELS = 500
+
+
+class ChannelRow(Struct, frozen=True, kw_only=True):
+    """``config``: where it leads, secrets included, as they were given."""
+
+    name: str
+    kind: str
+    config: dict[str, Any]
+    enabled: bool
+    created_at: float
+
+    def __repr__(self) -> str:
+        return f"ChannelRow({self.name!r}, {self.kind!r})"
+
+
+class Traffic(Struct, frozen=True):
+    """How many notifications wait for a channel, have arrived and were given up; why the last one failed, if it did."""
+
+    waiting: int = 0
+    delivered: int = 0
+    failed: int = 0
+    error: str | None = None
+
+
+def list_channels(connection: Connection) -> list[ChannelRow]:
+    """By name."""
+    columns = [tables.channel.c[name] for name in ChannelRow.__struct_fields__]
+    found = connection.execute(select(*columns).order_by(tables.channel.c.name)).all()
+    return [ChannelRow(**row._asdict()) for row in found]
+
+
+def add_channel(connection: Connection, channel: ChannelRow) -> bool:
+    """Whether it was added: not where one has its name already, or there are too many."""
+    names = connection.execute(select(tables.channel.c.name)).scalars().all()
+    if channel.name in names or len(names) >= MOST_CHANNELS:
+        return False
+    connection.execute(insert(tables.channel).values(msgspec.structs.asdict(channel)))
+    return True
+
+
+def switch_channel(connection: Connection, name: str, *, enabled: bool) -> bool:
+    """Whether there is one to be switched on or off."""
+    named = update(tables.channel).where(tables.channel.c.name == name)
+    return connection.execute(named.values(enabled=enabled)).rowcount == 1
+
+
+def delete_channel(connection: Connection, name: str) -> bool:
+    """Whether there was one. What waits to be told by it will fail, and say so."""
+    return connection.execute(delete(tables.channel).where(tables.channel.c.name == name)).rowcount == 1
+
+
+def traffic(connection: Connection) -> dict[str, Traffic]:
+    """Of each channel that has had any."""
+    row = tables.delivery.c
+    counts = [func.count().filter(row.state == state) for state in ("waiting", "delivered", "failed")]
+    last = func.coalesce(func.max(row.key).filter(row.error.is_not(None)), 0)
+    found = connection.execute(select(row.channel, *counts, last).group_by(row.channel)).all()
+    troubles = select(row.key, row.error).where(row.key.in_([one[-1] for one in found]))
+    why: dict[int, str] = dict(connection.execute(troubles).tuples().all())
+    return {
+        channel: Traffic(waiting, delivered, failed, why.get(key)) for channel, waiting, delivered, failed, key in found
+    }
