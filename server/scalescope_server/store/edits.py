@@ -73,12 +73,17 @@ def commit_judgement(connection: Connection, judged: Judged) -> bool:
     key = run_key(connection, judged.run)
     if judged.fence is not None and not renew(connection, key, judged.fence):
         return False
+    enter_judgement(connection, key, judged)
+    return True
+
+
+def enter_judgement(connection: Connection, key: int, judged: Judged) -> None:
+    """Store state, watermark and findings; how far rules were evaluated is not known then."""
     row = {"run": key, "updates": judged.updates, "state": judged.state}
     replace_rows(connection, tables.judgement, [row])
     # A finding may be taken back: probing that was healthy is not once the scale thrashes.
     connection.execute(delete(tables.finding).where(tables.finding.c.run == key))
     replace_rows(connection, tables.finding, [_finding_row(key, finding) for finding in judged.findings])
-    return True
 
 
 def run_key(connection: Connection, run: str) -> int:

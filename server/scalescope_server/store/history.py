@@ -28,7 +28,7 @@ def steps_after(
     for segment in connection.execute(query.order_by(of_segment.ordinal)).all():
         beyond = after.step if segment.ordinal == after.segment else -1
         some = _steps_of(connection, run, segment.key, segment.ordinal, beyond, limit - len(rows))
-        told = _told_by_all(connection, segment.key, silent_before)
+        told = told_by_all(connection, segment.key, silent_before)
         ends = next((i for i, row in enumerate(some) if told is not None and row.skipped and row.step > told), None)
         rows += some[:ends]
         if ends is not None:
@@ -36,7 +36,7 @@ def steps_after(
     return rows, 0
 
 
-def _told_by_all(connection: Connection, segment: int, silent_before: float) -> int | None:
+def told_by_all(connection: Connection, segment: int, silent_before: float) -> int | None:
     """The last update that all ranks of the segment have told which still tell any; None where it is rank 0 alone."""
     row = tables.ledger.c
     others = (

@@ -7,11 +7,13 @@ from collections.abc import Callable, Collection, Sequence
 from sqlalchemy import Engine
 
 from scalescope_server.store import curves, events, history
+from scalescope_server.store.alert_reader import AlertReader
 from scalescope_server.store.extract.reading import Extract, begin_extract
 from scalescope_server.store.extract.tables import EVERYTHING, Chosen
 from scalescope_server.store.judging import Position, StepRow
 from scalescope_server.store.marks import Mark, read_marks
 from scalescope_server.store.measured_reader import MeasuredReader
+from scalescope_server.store.outbox_doors import OutboxReader
 from scalescope_server.store.outlooks import Outlook, read_outlooks
 from scalescope_server.store.pruning_reader import PruningReader
 from scalescope_server.store.records import EventRow, FindingRow, RunDetail, RunId, RunState, RunSummary, Series
@@ -20,7 +22,7 @@ from scalescope_server.store.runs import Filter, count_states, list_runs, summar
 from scalescope_server.store.snapshots import found_run, steps_of
 
 
-class Reader(MeasuredReader, PruningReader):
+class Reader(AlertReader, MeasuredReader, PruningReader, OutboxReader):
     """Synchronous and thread-safe; meant for a pool of threads, never for the event loop.
 
     Every method may raise :class:`Unavailable`, and where it names a run :class:`NotFound`. A range of steps is

@@ -11,6 +11,7 @@ from typing import Any, get_args
 from sqlalchemy import ColumnElement, Connection, Row, Select, Text, and_, case, cast, func, or_, select
 
 from scalescope_server.store import tables
+from scalescope_server.store.alerts import count_firing
 from scalescope_server.store.cursors import packed_cursor, unpacked_cursor
 from scalescope_server.store.levels import bucket_size, finest
 from scalescope_server.store.records import RunState, RunSummary, Severity
@@ -58,8 +59,11 @@ def summaries(connection: Connection, runs: Sequence[Row[Any]], silent_before: f
     """The lines of the list for rows of ``run``, in their order."""
     keys = [run.key for run in runs]
     findings = _findings(connection, keys)
+    firing = count_firing(connection, keys)
     sparklines = _sparklines(connection, runs)
-    return [_summary(run, findings[run.key], sparklines[run.key], silent_before) for run in runs]
+    return [
+        _summary(run, findings[run.key], firing.get(run.key, 0), sparklines[run.key], silent_before) for run in runs
+    ]
 
 
 def count_states(connection: Connection, silent_before: float) -> dict[RunState, int]:
@@ -103,7 +107,7 @@ def _in_state(state: RunState, silent_before: float) -> ColumnElement[bool]:
 
 
 def _summary(
-    run: Row[Any], findings: dict[str, int], sparkline: list[float | None], silent_before: float
+    run: Row[Any], findings: dict[str, int], firing: int, sparkline: list[float | None], silent_before: float
 ) -> RunSummary:
     return RunSummary(
         id=run.id,
@@ -120,7 +124,7 @@ def _summary(
         scale=scale_of(run.scale, run.scale_flag),
         findings=findings,
         worst=max(findings, key=lambda severity: SEVERITIES.index(severity), default=None),
-        firing=0,
+        firing=firing,
         sparkline=sparkline,
     )
 

@@ -18,6 +18,7 @@ from scalescope.wire import Heartbeat, Hello
 from sqlalchemy import Engine
 
 from scalescope_server.store import edits
+from scalescope_server.store.alert_writer import AlertWriter
 from scalescope_server.store.delivery import Admission, Batch, Receipt
 from scalescope_server.store.entry import enter_batch
 from scalescope_server.store.erasing import doom_run, erase_piece
@@ -38,7 +39,7 @@ GROUP_BYTES = 128 * 1024 * 1024
 Result = TypeVar("Result")
 
 
-class Writer(OutboxWriter):
+class Writer(AlertWriter, OutboxWriter):
     """Puts writes in line and hands out futures that resolve after their commit. All methods from any thread.
 
     Every future may fail with :class:`Busy` (the line is full, or another server holds the run), :class:`Unavailable`

@@ -52,7 +52,8 @@ rulebook = Table(
 
 # What one rule says of one run, once it has had anything to say. ``rule`` is null once the rule is deleted, so its name
 # and severity are kept. ``kept``: all that the state machine remembers (``rules.alert``), of which the columns repeat
-# what is asked for. ``firings``: how often it began to fire. ``notified_at``: when the outbox last had a notice of it.
+# what is asked for. ``firings``: how often it began to fire; ``is_open``: the last of them is not over, whatever its
+# state. ``acknowledged_at``: of that firing.
 alert = Table(
     "alert",
     metadata,
@@ -65,12 +66,12 @@ alert = Table(
     Column("state", String(16), nullable=False),
     Column("since_step", BigInteger),
     Column("since_at", Double, nullable=False),
-    Column("value", Double),
+    Column("value", Double, nullable=False),
     Column("value_flag", SmallInteger, nullable=False),
     Column("culprit", Text),
     Column("sentence", Text, nullable=False),
     Column("firings", BigInteger, nullable=False),
-    Column("notified_at", Double),
+    Column("is_open", Boolean, nullable=False),
     Column("acknowledged_at", Double),
     Column("muted_until", Double),
     Column("kept", LargeBinary, nullable=False),
@@ -93,7 +94,7 @@ transition = Table(
     Column("to_state", String(16), nullable=False),
     Column("step", BigInteger),
     Column("at", Double, nullable=False),
-    Column("value", Double),
+    Column("value", Double, nullable=False),
     Column("value_flag", SmallInteger, nullable=False),
     Column("culprit", Text),
     Column("sentence", Text, nullable=False),

@@ -1,0 +1,84 @@
+"""What rooms above ask of the store about rules and alerts, and what the judge evaluates rules over."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from scalescope_server.store import alerts, rules, silences, ticks, vigil, watching
+from scalescope_server.store.alert_records import AlertHistory, KeptAlert, RuleBook, RuleRow, SilenceRow
+from scalescope_server.store.judging import Position
+from scalescope_server.store.records import RunId
+from scalescope_server.store.snapshots import Snapshots, found_run
+from scalescope_server.store.ticks import Updates, Wanted
+from scalescope_server.store.vigil import Vigil
+
+
+class AlertReader(Snapshots, ABC):
+    """Part of :class:`~scalescope_server.store.reader.Reader`, whose words hold here too."""
+
+    @abstractmethod
+    def _silent_before(self) -> float:
+        """Who was last seen before this time is silent."""
+
+    def rule_book(self) -> RuleBook:
+        """All rules, in the order of their names."""
+        with self.reading() as connection:
+            return rules.read_book(connection)
+
+    def rule(self, rule: int) -> RuleRow:
+        """:class:`NoRule`."""
+        with self.reading() as connection:
+            return rules.read_rule(connection, rule)
+
+    def alerts(
+        self,
+        *,
+        states: Sequence[str] | None = None,
+        run: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> tuple[list[AlertHistory], str | None]:
+        """Alerts, those that moved last first, and the cursor of the next ones. :class:`BadCursor`.
+
+        ``states`` None: of any; one that is quiet and has never fired is not told of.
+        """
+        with self.reading() as connection:
+            chosen = alerts.Chosen(None if states is None else tuple(states), run)
+            return alerts.list_alerts(connection, chosen, limit=limit, cursor=cursor)
+
+    def alert(self, alert: int) -> AlertHistory:
+        """:class:`NoAlert`."""
+        with self.reading() as connection:
+            return alerts.read_alert(connection, alert)
+
+    def silences(self, at: float) -> list[SilenceRow]:
+        """Those that are not over at ``at``."""
+        with self.reading() as connection:
+            return silences.read_silences(connection, at)
+
+    def kept_alerts(self, run: RunId) -> list[KeptAlert]:
+        """What the judge remembers of the rules on a run."""
+        with self.reading() as connection:
+            return watching.read_kept(connection, found_run(connection, run).key)
+
+    def vigil(self, run: RunId) -> Vigil:
+        """How a run stands for those who watch it."""
+        with self.reading() as connection:
+            return vigil.read_vigil(connection, found_run(connection, run), self._silent_before())
+
+    def to_watch(self, seen_since: float) -> list[RunId]:
+        """Runs of which time alone may change an alert: not ended and seen since then, or with one that waits."""
+        with self.reading() as connection:
+            return vigil.read_to_watch(connection, seen_since)
+
+    def updates_after(self, run: RunId, wanted: Wanted, after: Position, until: Position, limit: int) -> list[Updates]:
+        """At most ``limit`` updates beyond ``after`` up to ``until``; see :func:`ticks.read_updates`."""
+        with self.reading() as connection:
+            found = found_run(connection, run)
+            return ticks.read_updates(connection, found, wanted, after, until, limit, self._silent_before())
+
+    def look_back(self, run: RunId, position: Position, updates: int, seconds: float) -> Position:
+        """The position before which nothing is within so many updates or seconds of that at ``position``."""
+        with self.reading() as connection:
+            return ticks.look_back(connection, found_run(connection, run).key, position, updates, seconds)

@@ -1,0 +1,156 @@
+"""Alerts: what they have been through, and what people asked of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, or_, select, update
+
+from scalescope_server.store import tables
+from scalescope_server.store.alert_records import (
+    AlertHistory,
+    AlertRow,
+    DeliveryLine,
+    TransitionRow,
+)
+from scalescope_server.store.cursors import packed_cursor, unpacked_cursor
+from scalescope_server.store.errors import NoAlert
+from scalescope_server.store.values import scale_of
+
+MAX_ALERTS = 200
+# What a list says of each alert's past.
+SHOWN = 20
+QUIET = "quiet"
+FIRING = ("firing", "recovering")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which alerts: in one of these states, of a run; None: any. Those that have never fired and are quiet are none."""
+
+    states: tuple[str, ...] | None = None
+    run: str | None = None
+
+
+def list_alerts(
+    connection: Connection, chosen: Chosen, *, limit: int, cursor: str | None
+) -> tuple[list[AlertHistory], str | None]:
+    """Alerts, those that moved last first, and the cursor of the next ones; ``limit`` is clamped.
+
+    Raises:
+        BadCursor: for a cursor that did not come from here.
+    """
+    row = tables.alert.c
+    limit = min(max(limit, 1), MAX_ALERTS)
+    query = _ALERTS.where(or_(row.state != QUIET, row.firings > 0), ~tables.run.c.doomed)
+    if chosen.states is not None:
+        query = query.where(row.state.in_(chosen.states))
+    if chosen.run is not None:
+        query = query.where(tables.run.c.id == chosen.run)
+    if cursor is not None:
+        at, key = unpacked_cursor(cursor, tuple[float, int])
+        query = query.where(or_(row.since_at < at, and_(row.since_at == at, row.key < key)))
+    found = connection.execute(query.order_by(row.since_at.desc(), row.key.desc()).limit(limit + 1)).all()
+    page = found[:limit]
+    after = packed_cursor((page[-1].since_at, page[-1].id)) if len(found) > limit else None
+    return _histories(connection, page), after
+
+
+def read_alert(connection: Connection, key: int) -> AlertHistory:
+    """Raises :class:`NoAlert`."""
+    found = connection.execute(_ALERTS.where(tables.alert.c.key == key)).one_or_none()
+    if found is None:
+        raise NoAlert(key)
+    return _histories(connection, [found])[0]
+
+
+def acknowledge(connection: Connection, key: int, at: float) -> None:
+    """Somebody has taken up the firing that is open: no more is told of it than that it is over. :class:`NoAlert`."""
+    row, sent = tables.alert.c, tables.delivery.c
+    alert = connection.execute(select(row.run, row.name, row.firings).where(row.key == key)).one_or_none()
+    if alert is None:
+        raise NoAlert(key)
+    connection.execute(update(tables.alert).where(row.key == key, row.is_open).values(acknowledged_at=at))
+    waiting = update(tables.delivery).where(
+        sent.run == alert.run, sent.rule == alert.name, sent.firing == alert.firings, sent.state == "waiting"
+    )
+    untried = waiting.where(sent.happened == "fired", sent.message.is_(None))
+    connection.execute(untried.values(state="suppressed", error="acknowledged before it was sent"))
+
+
+def mute(connection: Connection, key: int, until: float | None) -> None:
+    """Tell nothing of an alert until then, or from now on again. :class:`NoAlert`."""
+    changed = update(tables.alert).where(tables.alert.c.key == key).values(muted_until=until)
+    if connection.execute(changed).rowcount == 0:
+        raise NoAlert(key)
+
+
+def count_firing(connection: Connection, runs: Sequence[int]) -> dict[int, int]:
+    """Run -> how many of its alerts fire, those among them that recover."""
+    row = tables.alert.c
+    query = (
+        select(row.run, func.count().label("firing")).where(row.state.in_(FIRING), row.run.in_(runs)).group_by(row.run)
+    )
+    return {row.run: row.firing for row in connection.execute(query)}
+
+
+def _histories(connection: Connection, found: Sequence[Row[Any]]) -> list[AlertHistory]:
+    if not found:
+        return []
+    transitions: dict[int, list[TransitionRow]] = {row.id: [] for row in found}
+    deliveries: dict[int, list[DeliveryLine]] = {row.id: [] for row in found}
+    for stored in connection.execute(_newest_transitions(transitions)):
+        transitions[stored.alert].append(_transition(stored))
+    for stored in connection.execute(_newest_deliveries(deliveries)):
+        values = {name: getattr(stored, name) for name in DeliveryLine.__struct_fields__}
+        deliveries[stored.alert].append(DeliveryLine(**values))
+    return [AlertHistory(_alert(row), transitions[row.id], deliveries[row.id]) for row in found]
+
+
+def _newest_transitions(alerts: Iterable[int]) -> Select[Any]:
+    row = tables.transition.c
+    place = func.row_number().over(partition_by=row.alert, order_by=row.key.desc()).label("place")
+    ranked = select(tables.transition, place).where(row.alert.in_(list(alerts))).subquery()
+    return select(ranked).where(ranked.c.place <= SHOWN).order_by(ranked.c.alert, ranked.c.place)
+
+
+def _newest_deliveries(alerts: Iterable[int]) -> Select[Any]:
+    row, alert = tables.delivery.c, tables.alert.c
+    place = func.row_number().over(partition_by=alert.key, order_by=row.key.desc()).label("place")
+    joined = tables.delivery.join(tables.alert, and_(alert.run == row.run, alert.name == row.rule))
+    chosen = [row[name] for name in DeliveryLine.__struct_fields__]
+    ranked = select(alert.key.label("alert"), place, *chosen).select_from(joined).where(alert.key.in_(list(alerts)))
+    found = ranked.subquery()
+    return select(found).where(found.c.place <= SHOWN).order_by(found.c.alert, found.c.place)
+
+
+def _alert(stored: Row[Any]) -> AlertRow:
+    values = {name: getattr(stored, name) for name in AlertRow.__struct_fields__}
+    return AlertRow(**values | {"value": scale_of(stored.value, stored.value_flag)})
+
+
+def _transition(stored: Row[Any]) -> TransitionRow:
+    return TransitionRow(
+        firing=stored.firing,
+        before=stored.from_state,
+        after=stored.to_state,
+        step=stored.step,
+        at=stored.at,
+        value=scale_of(stored.value, stored.value_flag),
+        culprit=stored.culprit,
+        sentence=stored.sentence,
+    )
+
+
+_ELSEWHERE: dict[str, ColumnElement[Any]] = {
+    "id": tables.alert.c.key.label("id"),
+    "run": tables.run.c.id.label("run"),
+    "run_name": tables.run.c.name.label("run_name"),
+    "project": tables.run.c.project,
+}
+_COLUMNS = [_ELSEWHERE[n] if n in _ELSEWHERE else tables.alert.c[n] for n in AlertRow.__struct_fields__]
+_ALERTS: Select[Any] = select(*_COLUMNS, tables.alert.c.value_flag).join(
+    tables.run, tables.run.c.key == tables.alert.c.run
+)

@@ -1,0 +1,288 @@
+"""Updates as rules are evaluated over them: in order past a position, and no more of them than was asked for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, Row, bindparam, select
+
+from scalescope_server.store import tables
+from scalescope_server.store.derived import MERGED_SERIES
+from scalescope_server.store.history import told_by_all
+from scalescope_server.store.judging import BEFORE_ALL, Position
+from scalescope_server.store.tables import ALL_RANKS, STEP_COLUMNS
+from scalescope_server.store.values import FLAG_BITS, FLAG_MASK
+
+# Rows of one read that looks for how far back a span of time reaches.
+BACK_ROWS = 4096
+
+# What follows from ``skipped`` and is not stored, and what is told by events.
+_ATTEMPTED, _APPLIED = "attempted", "applied"
+_DROPPED = "dropped"
+# By flag (see ``values``); what is finite and null was not told.
+_NONFINITE = np.array([np.nan, np.nan, np.inf, -np.inf])
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is read of each update. ``series``: names, of rank 0; ``ranks``: those that are read of every rank.
+
+    ``layers``: whether layers are read beside it.
+    """
+
+    series: frozenset[str] = frozenset()
+    ranks: frozenset[str] = frozenset()
+    layers: bool = False
+
+
+class Column(NamedTuple):
+    """A series at consecutive updates: ``values`` float64 [n], ``told`` bool [n]; where it was not told stands NaN."""
+
+    values: NDArray[np.float64]
+    told: NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Updates:
+    """Consecutive updates of one segment: ``step`` int64 [n], ``at`` float64 [n] by the trainer's clock.
+
+    ``values``: by series. ``ranks``: by series and rank, where the run has several.
+    """
+
+    segment: int
+    step: NDArray[np.int64]
+    at: NDArray[np.float64]
+    values: dict[str, Column] = field(default_factory=dict)
+    ranks: dict[str, dict[int, Column]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    @property
+    def last(self) -> Position:
+        return Position(self.segment, int(self.step[-1]))
+
+
+def read_updates(
+    connection: Connection,
+    run: Row[Any],
+    wanted: Wanted,
+    after: Position,
+    until: Position,
+    limit: int,
+    silent_before: float,
+) -> list[Updates]:
+    """At most ``limit`` updates of rank 0 beyond ``after`` up to ``until``, the last in it: segment by segment.
+
+    Where other ranks are read, those come first that all ranks have told which are alive (seen since
+    ``silent_before``), and the others wait.
+    """
+    found: list[Updates] = []
+    for segment in _segments(connection, run.key, after.segment, until.segment):
+        left = limit - sum(map(len, found))
+        beyond = after.step if segment.ordinal == after.segment else -1
+        last = until.step if segment.ordinal == until.segment else _END
+        told = told_by_all(connection, segment.key, silent_before) if _reads_others(run, wanted) else None
+        upto = last if told is None else min(told, last)
+        part = _of_segment(connection, run, segment, wanted, (beyond, upto, left))
+        if len(part):
+            found.append(part)
+        if upto < last or len(part) == left:
+            break
+    return found
+
+
+def _reads_others(run: Row[Any], wanted: Wanted) -> bool:
+    return run.world_size > 1 and (wanted.layers or bool(wanted.ranks or wanted.series.intersection(MERGED_SERIES)))
+
+
+def look_back(connection: Connection, run: int, position: Position, updates: int, seconds: float) -> Position:
+    """The position before which nothing is within ``updates`` updates or ``seconds`` of that at ``position``."""
+    left, latest = updates, None
+    for segment in reversed(_segments(connection, run, 0, position.segment)):
+        upto = position.step if segment.ordinal == position.segment else _END
+        while rows := connection.execute(_BACK, {"of_run": run, "of_segment": segment.key, "upto": upto}).all():
+            latest = rows[0].at if latest is None else latest
+            for step, at in rows:
+                if left <= 0 and not at >= latest - seconds:
+                    return Position(segment.ordinal, step)
+                left -= 1
+            upto = rows[-1].step - 1
+    return BEFORE_ALL
+
+
+def last_position(connection: Connection, run: int) -> Position:
+    """Of the last stored update of rank 0."""
+    for segment in reversed(_segments(connection, run, 0, _MOST_SEGMENTS)):
+        row = connection.execute(_BACK, {"of_run": run, "of_segment": segment.key, "upto": _END}).first()
+        if row is not None:
+            return Position(segment.ordinal, row.step)
+    return BEFORE_ALL
+
+
+def _segments(connection: Connection, run: int, first: int, last: int) -> list[Row[Any]]:
+    return list(connection.execute(_SEGMENTS, {"of_run": run, "first": first, "last": last}))
+
+
+def _of_segment(
+    connection: Connection, run: Row[Any], segment: Row[Any], wanted: Wanted, span: tuple[int, int, int]
+) -> Updates:
+    beyond, last, limit = span
+    names = sorted(_columns_of(wanted.series))
+    row = tables.step.c
+    query = (
+        select(row.step, row.at, row.nonfinite, *(row[name] for name in names))
+        .where(row.run == run.key, row.rank == 0, row.step > beyond, row.step <= last, row.segment == segment.key)
+        .order_by(row.step)
+        .limit(limit)
+    )
+    rows = connection.execute(query).all()
+    if not rows:
+        return Updates(segment.ordinal, np.empty(0, np.int64), np.empty(0))
+    steps, at, nonfinite, *columns = zip(*rows, strict=True)
+    part = Updates(segment.ordinal, np.array(steps, np.int64), np.array(at, np.float64))
+    for name, column in zip(names, columns, strict=True):
+        part.values[name] = _restored(name, column, nonfinite)
+    part.values |= _following(part, wanted.series)
+    asked = {"of_run": run.key, "of_segment": segment.key, "first": steps[0], "last": steps[-1]}
+    part.values |= _scalars(connection, run, part, wanted.series, asked)
+    if run.world_size > 1 and wanted.ranks:
+        _add_ranks(connection, part, wanted.ranks, asked)
+    return part
+
+
+def _columns_of(names: Iterable[str]) -> set[str]:
+    """The columns that the series are read from."""
+    return {"skipped" if name == _APPLIED else name for name in names}.intersection(STEP_COLUMNS)
+
+
+def _restored(name: str, column: Sequence[float | None], nonfinite: Sequence[int]) -> Column:
+    """A column with NaN and infinities in their places."""
+    # Null becomes NaN.
+    values = np.array(column, np.float64)
+    told = ~np.isnan(values)
+    if any(nonfinite):
+        flags = np.array(nonfinite, np.int64) >> (FLAG_BITS * STEP_COLUMNS.index(name)) & FLAG_MASK
+        values = np.where(told, values, _NONFINITE[flags])
+        told |= flags > 0
+    return Column(values, told)
+
+
+def _following(part: Updates, names: Iterable[str]) -> dict[str, Column]:
+    """The series that follow from others and are not stored."""
+    found = {}
+    if _APPLIED in names:
+        skipped = part.values["skipped"]
+        found[_APPLIED] = Column(1.0 - skipped.values, skipped.told)
+    if _ATTEMPTED in names:
+        found[_ATTEMPTED] = Column(np.ones(len(part)), np.ones(len(part), np.bool_))
+    return found
+
+
+def _scalars(
+    connection: Connection, run: Row[Any], part: Updates, names: Iterable[str], asked: Mapping[str, int]
+) -> dict[str, Column]:
+    """The series that are no columns of an update."""
+    own = sorted(set(names).difference(STEP_COLUMNS, (_APPLIED, _ATTEMPTED)))
+    if not own:
+        return {}
+    keys = {r.key: r.name for r in connection.execute(_KEYS, {"of_run": run.key, "names": own})}
+    merged = {key for key, name in keys.items() if run.world_size > 1 and name in MERGED_SERIES}
+    points: dict[str, list[tuple[int, float]]] = {name: [] for name in own}
+    for rank, some in ((ALL_RANKS, merged), (0, keys.keys() - merged)):
+        of_rank = {**asked, "of_series": sorted(some), "of_rank": rank}
+        for key, step, value, flag in connection.execute(_SCALARS, of_rank) if some else ():
+            points[keys[key]].append((step, value if value is not None else _NONFINITE[flag]))
+    if _DROPPED in own:
+        points[_DROPPED] = _drops(connection, asked)
+    return {name: _placed(part.step, told) for name, told in points.items()}
+
+
+def _drops(connection: Connection, asked: Mapping[str, int]) -> list[tuple[int, float]]:
+    """(update, records that the hook said at it that it had dropped)."""
+    found: defaultdict[int, float] = defaultdict(float)
+    for step, data in connection.execute(_DROPS, asked):
+        messages = data.get("messages")
+        found[step] += messages if isinstance(messages, int) else 0
+    return list(found.items())
+
+
+def _placed(steps: NDArray[np.int64], points: Sequence[tuple[int, float]]) -> Column:
+    """Values by step as a column. What was measured of an update that is not stored has no place in it."""
+    column = Column(np.full(len(steps), np.nan), np.zeros(len(steps), np.bool_))
+    if points:
+        told, values = (np.array(each) for each in zip(*points, strict=True))
+        places = np.minimum(np.searchsorted(steps, told), len(steps) - 1)
+        there = steps[places] == told
+        column.values[places[there]] = values[there]
+        column.told[places[there]] = True
+    return column
+
+
+def _add_ranks(connection: Connection, part: Updates, names: Iterable[str], asked: Mapping[str, int]) -> None:
+    columns = sorted(_columns_of(names))
+    row = tables.step.c
+    query = (
+        select(row.rank, row.step, row.nonfinite, *(row[name] for name in columns))
+        # The key of the table begins with them.
+        .where(row.run == asked["of_run"], row.rank.in_(_RANKS.where(tables.ledger.c.segment == asked["of_segment"])))
+        .where(row.step.between(asked["first"], asked["last"]), row.segment == asked["of_segment"])
+        .order_by(row.rank, row.step)
+    )
+    for rank, rows in groupby(connection.execute(query).all(), key=itemgetter(0)):
+        _, steps, nonfinite, *values = zip(*rows, strict=True)
+        told = {name: _restored(name, column, nonfinite) for name, column in zip(columns, values, strict=True)}
+        if _APPLIED in names:
+            told[_APPLIED] = Column(1.0 - told["skipped"].values, told["skipped"].told)
+        for name in told.keys() & set(names):
+            by_rank = part.ranks.setdefault(name, {})
+            by_rank[rank] = _aligned(part.step, np.array(steps, np.int64), told[name])
+
+
+def _aligned(steps: NDArray[np.int64], own: NDArray[np.int64], column: Column) -> Column:
+    """The column of updates ``own`` at ``steps``."""
+    if np.array_equal(steps, own):
+        return column
+    known = column.told
+    return _placed(steps, list(zip(own[known].tolist(), column.values[known].tolist(), strict=True)))
+
+
+_END = 2**62
+_MOST_SEGMENTS = 2**31 - 1
+_segment, _step, _scalar = tables.segment.c, tables.step.c, tables.scalar.c
+_SEGMENTS = (
+    select(_segment.key, _segment.ordinal)
+    .where(_segment.run == bindparam("of_run"), _segment.ordinal.between(bindparam("first"), bindparam("last")))
+    .order_by(_segment.ordinal)
+)
+_BACK = (
+    select(_step.step, _step.at)
+    .where(_step.run == bindparam("of_run"), _step.rank == 0, _step.segment == bindparam("of_segment"))
+    .where(_step.step <= bindparam("upto"))
+    .order_by(_step.step.desc())
+    .limit(BACK_ROWS)
+)
+_KEYS = select(tables.series.c.name, tables.series.c.key).where(
+    tables.series.c.run == bindparam("of_run"), tables.series.c.name.in_(bindparam("names", expanding=True))
+)
+_SCALARS = (
+    select(_scalar.series, _scalar.step, _scalar.value, _scalar.flag)
+    .where(_scalar.series.in_(bindparam("of_series", expanding=True)), _scalar.rank == bindparam("of_rank"))
+    .where(_scalar.segment == bindparam("of_segment"))
+    .where(_scalar.step.between(bindparam("first"), bindparam("last")))
+)
+_RANKS = select(tables.ledger.c.rank)
+_event = tables.event.c
+_DROPS = select(_event.step, _event.data).where(
+    _event.run == bindparam("of_run"),
+    _event.kind == "dropped",
+    _event.rank == 0,
+    _event.step.between(bindparam("first"), bindparam("last")),
+)
