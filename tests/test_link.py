@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
+from scalescope import link as link_module
 from scalescope.agreement import Agreement, Meeting
 from scalescope.link import Link
 from scalescope.outbox import Outbox
@@ -195,6 +197,34 @@ def test_a_recorder_that_fails_stops_the_link_and_not_the_training(
         link.wake()
         assert not link.close("finished", "")
     assert caplog.messages == ["scalescope: recording has stopped: KeyError('lost'); the training goes on"]
+
+
+def test_an_end_that_could_not_be_told_in_time_is_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "SPILL_S", 0.05)
+    asked, answer = threading.Event(), threading.Event()
+
+    class Hanging(Source):
+        """Reads from a device that does not answer."""
+
+        def drain(self) -> list[Record]:
+            asked.set()
+            answer.wait(20)
+            return super().drain()
+
+    shelf = Shelf()
+    with serving(shelf) as server:
+        link = Link(hello(), settings(server.url, tmp_path), Hanging())
+        link.start()
+        assert asked.wait(20)
+        for _ in range(2):
+            assert not link.close("finished", "", timeout_s=0.05)
+        (line,) = caplog.messages
+        assert line.startswith(f"scalescope: the end of this training was not delivered to {server.url} within 0.1 s")
+        assert line.endswith("the server will show the run as silent, since it knows of no end")
+        answer.set()
+        until(lambda: not link.running)
 
 
 def test_closing_before_the_thread_has_run_still_delivers(tmp_path: Path) -> None:

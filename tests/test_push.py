@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import signal
 import subprocess
 import sys
@@ -109,7 +110,22 @@ def test_of_a_damaged_file_all_that_is_intact_is_delivered_and_the_damage_told(t
     assert 8 <= shelf.ledger.received < 11
     assert shelf.ledger.missing == 11 - shelf.ledger.received
     assert f"{shelf.ledger.received} records delivered to {server.url}; " in out.getvalue()
-    assert out.getvalue().endswith(" damaged bytes between them are lost\n")
+    assert out.getvalue().endswith(" bytes of it are damaged or cut off, and lost\n")
+
+
+def test_the_damage_at_a_files_very_end_is_told_as_well(tmp_path: Path) -> None:
+    shelf, out = Shelf(), io.StringIO()
+    with serving(shelf) as server:
+        path = spooled(tmp_path, server.url)
+        path.write_bytes(path.read_bytes()[:-3])
+        size = path.stat().st_size
+        assert push(tmp_path, settings(server.url, tmp_path), out) == 0
+    assert shelf.ledger.received == 10
+    told = re.search(
+        r": 10 records delivered to .*; (\d+) bytes of it are damaged or cut off, and lost\n$", out.getvalue()
+    )
+    assert told is not None
+    assert 16 < int(told[1]) < size
 
 
 def pushed(folder: Path, url: str) -> int:

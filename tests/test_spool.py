@@ -69,6 +69,7 @@ def test_a_torn_tail_is_left_out_and_the_rest_kept(tmp_path: Path, lost: int) ->
     path.write_bytes(path.read_bytes()[:-lost])
     file = SpoolFile.open(path)
     assert list(file.waiting(-1)) == frames(0, 1)
+    assert file.damaged == len(frames(2)[0].data) + 16 - lost
     file.append(frames(2)[0])
     assert list(file.waiting(-1)) == frames(0, 1, 2)
     file.close()
@@ -81,6 +82,7 @@ def test_a_flipped_bit_ends_the_intact_part(tmp_path: Path) -> None:
     path.write_bytes(data)
     file = SpoolFile.open(path)
     assert list(file.waiting(-1)) == frames(0, 1)
+    assert file.damaged == len(frames(2)[0].data) + 16
     file.close()
 
 
@@ -114,7 +116,7 @@ def test_a_tail_of_zeros_is_no_record(tmp_path: Path) -> None:
     path = written(tmp_path)
     path.write_bytes(path.read_bytes() + bytes(100))
     file = SpoolFile.open(path)
-    assert (file.remaining, list(file.waiting(-1))) == (0, [])
+    assert (file.remaining, file.damaged, list(file.waiting(-1))) == (0, 100, [])
     file.close()
 
 

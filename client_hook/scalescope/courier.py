@@ -142,6 +142,10 @@ class Courier:
         self._outbox.close()
         return left == 0
 
+    def run_out(self, within_s: float) -> None:
+        """Say that :meth:`run` and :meth:`settle` did not end in time. From any thread."""
+        self._notices.unfinished(within_s, self._outbox.pending)
+
     def release(self) -> None:
         """Let go of the file, which another process goes on writing."""
         self._outbox.release()

@@ -90,6 +90,8 @@ class Link:
             return False
         self.finish(reason, detail, timeout_s)
         self._thread.join(timeout_s + SPILL_S)
+        if self._thread.is_alive():
+            self._courier.run_out(timeout_s + SPILL_S)
         return self._delivered
 
     def release(self) -> None:

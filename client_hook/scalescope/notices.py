@@ -11,6 +11,8 @@ from scalescope.outbox import Outbox
 # A server whose database is locked for a while is only slow.
 SILENT_S = 30.0
 
+_NO_END = "the server will show the run as silent, since it knows of no end"
+
 logger = logging.getLogger("scalescope")
 
 
@@ -20,7 +22,7 @@ class Notices:
     def __init__(self, url: str) -> None:
         self.in_trouble = False
         self._url = url
-        self._told_unsendable = False
+        self._told_unsendable = self._told_unfinished = False
         self._acknowledged, self._moved_at = -1, 0.0
 
     def trouble(self, trouble: BaseException) -> None:
@@ -79,4 +81,18 @@ class Notices:
         )
         why = f": {outbox.failure}" if outbox.failure else ""
         lost = f" ({left - kept} had no room and are lost{why})" if left > kept else ""
-        logger.warning("scalescope: %d records were not delivered to %s: %s%s", left, self._url, where, lost)
+        end = "" if kept else f"; {_NO_END}"
+        logger.warning("scalescope: %d records were not delivered to %s: %s%s%s", left, self._url, where, lost, end)
+
+    def unfinished(self, within_s: float, pending: int) -> None:
+        """Time was up before the end was told, or what is left kept: the process may be gone soon."""
+        if not self._told_unfinished:
+            self._told_unfinished = True
+            logger.warning(
+                "scalescope: the end of this training was not delivered to %s within %g s, and %d records wait: a disk or "
+                "a device does not answer; what is not kept before the process ends is lost; %s",
+                self._url,
+                within_s,
+                pending,
+                _NO_END,
+            )

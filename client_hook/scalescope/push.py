@@ -60,7 +60,7 @@ def _delivered(path: Path, place: str, settings: Settings, out: TextIO) -> bool:
     except (CommandError, SpoolError, OSError) as error:
         progress.finish(f"{path.name}: {error}")
         return False
-    damaged = f"; {file.damaged} damaged bytes between them are lost" if file.damaged else ""
+    damaged = f"; {file.damaged} bytes of it are damaged or cut off, and lost" if file.damaged else ""
     progress.finish(f"{path.name}: {count} records delivered to {file.header.url}{damaged}")
     return True
 

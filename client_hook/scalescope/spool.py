@@ -3,7 +3,7 @@
 Layout: the line ``MAGIC``, then blocks of ``length``, ``crc32`` and ``sequence`` (little-endian u32, u32, i64)
 and ``length`` bytes. The first block is a :class:`Header`, the others are encoded records with rising
 sequences. A process killed while it writes leaves a torn last block; reading stops before it. What is damaged in the
-middle (a disk, a machine that lost its power) is passed over, and what lies behind it read on.
+middle (a disk, a machine that lost its power) is passed over, and what lies behind it read on. Both are counted.
 
 A file is locked by whoever has it open, so that ``scalescope push`` leaves a running training's alone.
 """
@@ -178,6 +178,7 @@ class SpoolFile:
             length, _, last = self._head(start)
             self.size = start + _BLOCK.size + length
             self.remaining += 1
+        self.damaged += end - self.size
 
     def _intact_from(self, offset: int, end: int, last: int) -> int | None:
         """Where the first intact block begins that lies at ``offset`` or behind it, with a sequence above ``last``."""
