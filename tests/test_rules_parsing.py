@@ -278,7 +278,7 @@ _SIGNS = '< > == = ( ) , 5 20% 200 2^-24 1e3 { } layer="a*" - + * / " \\'
 _PIECES = st.sampled_from([*_WORDS.split(), *_SIGNS.split(), "\n"])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(_PIECES, max_size=14).map(" ".join) | st.text(max_size=30))
 def test_whatever_is_typed_it_is_read_or_the_place_of_an_error_is_in_it(text: str) -> None:
     place = place_of_error(text)

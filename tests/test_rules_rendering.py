@@ -12,13 +12,13 @@ from scalescope_server.rules.rendering import duration_text, render
 from tests.sentences import durations, expressions
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(expressions)
 def test_a_sentence_written_from_a_tree_is_read_as_that_tree(expression: Expression) -> None:
     assert parse(render(expression)) == expression
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(expressions)
 def test_a_tree_is_stored_and_read_again(expression: Expression) -> None:
     assert msgspec.json.decode(msgspec.json.encode(expression), type=Expression) == expression

@@ -1,0 +1,232 @@
+"""Rules as YAML, which teams keep beside their code: read with the line of each fault, and written again.
+
+::
+
+    version: 1
+    rules:
+      - name: the scale thrashes
+        when: changes(scale, 200 steps) >= 6
+        for: 50 steps
+        severity: critical
+        channels: [slack]
+
+``for`` may stand beside the sentence or in it. Scalars are read as they are written, whatever YAML makes of them:
+``project: on`` is the project "on".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, TypeVar, get_args
+
+import msgspec
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from scalescope_server.rules.errors import SentenceError
+from scalescope_server.rules.faults import Fault, faults
+from scalescope_server.rules.parsing import parse, parse_duration
+from scalescope_server.rules.rendering import render
+from scalescope_server.rules.spec import Rule, Severity
+from scalescope_server.rules.spelling import nearest
+
+# Far more than anybody writes by hand; a file is read whole.
+LONGEST = 1_000_000
+
+_FIELDS = {field.name: field for field in msgspec.structs.fields(Rule)}
+_SEVERITIES: dict[str, Severity] = {severity: severity for severity in get_args(Severity)}
+_TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_HOLD = "for"
+
+Known = TypeVar("Known")
+
+
+class Trouble(NamedTuple):
+    """``line`` of the file, from 1."""
+
+    line: int
+    message: str
+
+
+class RulesFileError(ValueError):
+    """A file that holds no rules, or some that cannot be used. ``troubles``: all of them, in the order of lines."""
+
+    def __init__(self, name: str, troubles: Sequence[Trouble]) -> None:
+        self.name = name
+        self.troubles = tuple(sorted(troubles))
+        super().__init__("\n".join(f"{name}:{trouble.line}: {trouble.message}" for trouble in self.troubles))
+
+
+class RulesFile(NamedTuple):
+    """``version``: what its author counts, 1 where it is not said."""
+
+    version: int
+    rules: tuple[Rule, ...]
+
+
+def read_rules(text: str, name: str = "rules.yaml", own: Collection[str] = (), *, built_in: bool = False) -> RulesFile:
+    """The rules in ``text``. ``name`` stands before each fault; ``own``: see :func:`faults.faults`.
+
+    Raises:
+        RulesFileError: with every fault of every rule.
+    """
+    reading = _Reading(own, built_in=built_in)
+    found = reading.file(_composed(text, name))
+    if reading.troubles:
+        raise RulesFileError(name, reading.troubles)
+    return found
+
+
+def write_rules(rules: Sequence[Rule], version: int = 1) -> str:
+    """``rules`` as a file that :func:`read_rules` reads as the same; what is as usual is left out."""
+    told = {"version": version, "rules": [_said(rule) for rule in rules]}
+    return str(yaml.safe_dump(told, sort_keys=False, allow_unicode=True, width=120))
+
+
+def _said(rule: Rule) -> dict[str, object]:
+    told: dict[str, object] = {}
+    for name, field in _FIELDS.items():
+        value = getattr(rule, name)
+        if value != field.default:
+            told[name] = list(value) if isinstance(value, tuple) else value
+    return told
+
+
+def _composed(text: str, name: str) -> Node:
+    """The file as nodes, which know their lines; nothing of it becomes an object."""
+    if len(text) > LONGEST:
+        raise RulesFileError(name, [Trouble(1, f"expected at most {LONGEST:,} characters, got {len(text):,}")])
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise RulesFileError(name, [Trouble(mark.line + 1 if mark else 1, f"is no YAML: {error.problem}")]) from None
+    except yaml.YAMLError as error:
+        raise RulesFileError(name, [Trouble(1, f"is no YAML: {error}".splitlines()[0])]) from None
+    except RecursionError:
+        raise RulesFileError(name, [Trouble(1, "is nested too deeply to be a file of rules")]) from None
+    if node is None:
+        raise RulesFileError(name, [Trouble(1, 'expected "rules:" and a list of rules, got nothing')])
+    return node
+
+
+class _Reading:
+    """One file: what was found wrong so far, and on which lines names stand."""
+
+    def __init__(self, own: Collection[str], *, built_in: bool) -> None:
+        self.troubles: list[Trouble] = []
+        self._own = own
+        self._built_in = built_in
+        self._names: dict[str, int] = {}
+
+    def file(self, node: Node) -> RulesFile:
+        said = self._fields(node, "a file of rules", ("version", "rules"))
+        version, rules = said.get("version"), said.get("rules")
+        if isinstance(node, MappingNode) and not isinstance(rules, SequenceNode):
+            self._wrong(rules or node, '"rules" must be a list: begin each rule with "- name: ..."')
+        each = rules.value if isinstance(rules, SequenceNode) else ()
+        return RulesFile(self._version(version), tuple(filter(None, map(self._rule, each))))
+
+    def _version(self, node: Node | None) -> int:
+        if node is None:
+            return 1
+        if isinstance(node, ScalarNode) and node.value.isdecimal() and len(node.value) < 10:
+            return int(node.value)
+        self._wrong(node, "'version' must be a whole number, such as 1")
+        return 1
+
+    def _rule(self, node: Node) -> Rule | None:
+        before = len(self.troubles)
+        nodes = self._fields(node, "a rule", (*_FIELDS, _HOLD))
+        for name in ("name", "when"):
+            if isinstance(node, MappingNode) and name not in nodes:
+                self._wrong(node, f"the rule has no '{name}': each has a name and a sentence")
+        said = {name: self._value(name, value) for name, value in nodes.items()}
+        if len(self.troubles) > before:
+            return None
+        hold = str(said.pop(_HOLD, ""))
+        rule = msgspec.convert(said, Rule)
+        self._once(rule.name, nodes["name"])
+        found = faults(rule, self._own, built_in=self._built_in)
+        for fault in found:
+            self.troubles.append(
+                Trouble(_line(nodes.get(fault.field, node), fault), f"'{fault.field}' {fault.message}")
+            )
+        return self._held(rule, hold, nodes[_HOLD]) if _HOLD in nodes and not found else rule
+
+    def _held(self, rule: Rule, text: str, node: Node) -> Rule:
+        """``rule`` with what stands beside its sentence in it."""
+        expression = parse(rule.when, self._own)
+        if expression.hold is not None:
+            self._wrong(node, f"'{_HOLD}' is said in the sentence too: say it once")
+            return rule
+        try:
+            hold = parse_duration(text)
+        except SentenceError:
+            self._wrong(node, f'\'{_HOLD}\' must be a duration such as "50 steps" or "30s", got "{text:.40}"')
+            return rule
+        return msgspec.structs.replace(rule, when=render(msgspec.structs.replace(expression, hold=hold)))
+
+    def _once(self, name: str, node: Node) -> None:
+        if name in self._names:
+            self._wrong(node, f"'name' must be one of its own, got \"{name}\" as on line {self._names[name]}")
+        self._names.setdefault(name, _line(node))
+
+    def _fields(self, node: Node, what: str, known: Sequence[str]) -> dict[str, Node]:
+        """The values of a mapping by their keys, each known and there once."""
+        if not isinstance(node, MappingNode):
+            self._wrong(node, f"expected {what} with {', '.join(known[:2])} ..., got {_called(node)}")
+            return {}
+        said: dict[str, Node] = {}
+        for key, value in node.value:
+            name = key.value if isinstance(key, ScalarNode) else ""
+            if name not in known:
+                meant = nearest(name, known)
+                advice = f"did you mean '{meant}'?" if meant else f"there are {', '.join(known)}"
+                self._wrong(key, f"{what} has no '{name:.40}': {advice}")
+            elif name in said:
+                self._wrong(key, f"'{name}' is there twice, first on line {_line(said[name])}")
+            else:
+                said[name] = value
+        return said
+
+    def _value(self, name: str, node: Node) -> object:
+        if name == "channels":
+            return self._texts(name, node)
+        if not isinstance(node, ScalarNode):
+            self._wrong(node, f"'{name}' must be a text, got {_called(node)}")
+            return ""
+        if name == "enabled":
+            return self._one_of(name, node, _TRUTHS)
+        return self._one_of(name, node, _SEVERITIES) if name == "severity" else node.value
+
+    def _texts(self, name: str, node: Node) -> tuple[str, ...]:
+        if not isinstance(node, SequenceNode) or not all(isinstance(one, ScalarNode) for one in node.value):
+            self._wrong(node, f"'{name}' must be a list of names, such as [slack, mail], got {_called(node)}")
+            return ()
+        return tuple(one.value for one in node.value)
+
+    def _one_of(self, name: str, node: ScalarNode, known: Mapping[str, Known]) -> Known | None:
+        if node.value in known:
+            return known[node.value]
+        meant = nearest(node.value, known)
+        advice = f": did you mean {meant}?" if meant else ""
+        self._wrong(node, f"'{name}' must be one of {', '.join(known)}, got \"{node.value:.40}\"{advice}")
+        return None
+
+    def _wrong(self, node: Node, message: str) -> None:
+        self.troubles.append(Trouble(_line(node), message))
+
+
+def _line(node: Node, fault: Fault | None = None) -> int:
+    """Where ``node`` begins, or the line of it that is at fault where its lines are kept as they are."""
+    begins: int = node.start_mark.line + 1
+    if fault is not None and fault.place is not None and isinstance(node, ScalarNode) and node.style == "|":
+        return begins + fault.place.line
+    return begins
+
+
+def _called(node: Node) -> str:
+    if isinstance(node, ScalarNode):
+        return f'"{node.value:.40}"' if node.value else "nothing"
+    return "a list" if isinstance(node, SequenceNode) else "fields"
