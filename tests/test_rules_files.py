@@ -78,7 +78,7 @@ def a_rule(*lines: str) -> str:
         ("rules: [a", ["rules.yaml:1: is no YAML: expected ',' or ']', but got '<stream end>'"]),
         ("rules: []\n---\nrules: []", ["rules.yaml:2: is no YAML: but found another document"]),
         ("rules: *other", ["rules.yaml:1: is no YAML: found undefined alias 'other'"]),
-        ("[" * 5000, ["rules.yaml:1: is nested too deeply to be a file of rules"]),
+        ("[" * 1000, ["rules.yaml:1: is nested too deeply to be a file of rules"]),
         ("rules:\n  - soon", ['rules.yaml:2: expected a rule with name, when ..., got "soon"']),
         ("rules:\n  - name: a", ["rules.yaml:2: the rule has no 'when': each has a name and a sentence"]),
         (a_rule("for: soon"), ['rules.yaml:4: \'for\' must be a duration such as "50 steps" or "30s", got "soon"']),
@@ -108,7 +108,7 @@ def a_rule(*lines: str) -> str:
         (
             a_rule("text: '{culprot} {vaule}'"),
             [
-                'rules.yaml:4: \'text\' has no "{reson}" to be filled in: did you mean "{run}"?',
+                'rules.yaml:4: \'text\' has no "{culprot}" to be filled in: did you mean "{culprit}"?',
                 'rules.yaml:4: \'text\' has no "{vaule}" to be filled in: did you mean "{value}"?',
             ],
         ),
