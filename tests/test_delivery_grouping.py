@@ -68,8 +68,8 @@ def test_in_whatever_order_rows_come_each_is_sent_or_put_off_or_left_once(
 ) -> None:
     # What went into one message is of one run and channel.
     rows = [
-        row(key, *(place if message is None else (int(message[1]), "a")), message)
-        for key, (*place, message) in enumerate(given_rows)
+        row(key, run, channel) if message is None else row(key, int(message[1]), "a", message)
+        for key, (run, channel, message) in enumerate(given_rows)
     ]
     planned = plan(rows, {(1, "a"): NOW + 1}, NOW)
     used = [key for parcel in planned.parcels for key in parcel.rows] + list(planned.later)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from scalescope_server.delivery.channels import BadChannelError, Config, Webhook
 from scalescope_server.delivery.command import Command
 from scalescope_server.delivery.messages import Message
 from scalescope_server.delivery.outcome import Outcome
-from scalescope_server.delivery.targets import Resolve, parse_target, resolve
+from scalescope_server.delivery.targets import Resolve, Trust, parse_target, resolve, system_trust
 from scalescope_server.store.channels import ChannelRow
 
 
@@ -25,7 +24,7 @@ class Sender:
     commands: Mapping[str, Command] = field(default_factory=dict)
     clock: Callable[[], float] = time.time
     resolve: Resolve = resolve
-    tls: ssl.SSLContext | None = None
+    trust: Trust = system_trust
 
     async def send(self, name: str, channels: Mapping[str, ChannelRow], message: Message) -> Outcome:
         """Send ``message`` to the channel called ``name``: a command of the settings, else one of ``channels``."""
@@ -52,5 +51,5 @@ class Sender:
             now=self.clock(),
             allowed=self.allowed,
             resolve=self.resolve,
-            tls=self.tls,
+            trust=self.trust,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import re
 import socket
 import ssl
@@ -26,6 +27,8 @@ MOST_TRIED = 4
 # A socket address as getaddrinfo gives it, after its family.
 Place = tuple[int, tuple[Any, ...]]
 Resolve = Callable[[str, int], Awaitable[Sequence[Place]]]
+# Whom to trust for TLS.
+Trust = Callable[[], ssl.SSLContext]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 _PORTS = {"http": 80, "https": 443}
@@ -84,8 +87,14 @@ async def resolve(host: str, port: int) -> Sequence[Place]:
     return [(family, address) for family, _, _, _, address in found]
 
 
+@functools.cache
+def system_trust() -> ssl.SSLContext:
+    """Whom the system trusts, read once."""
+    return ssl.create_default_context()
+
+
 async def open_checked(
-    target: Target, allowed: Sequence[Network], *, resolve: Resolve = resolve, tls: ssl.SSLContext
+    target: Target, allowed: Sequence[Network], *, resolve: Resolve = resolve, trust: Trust = system_trust
 ) -> Streams:
     """A connection to ``target``.
 
@@ -103,6 +112,8 @@ async def open_checked(
                 "server's settings file",
                 final=True,
             )
+    # To read whom the system trusts takes longer than the event loop may wait.
+    tls = await asyncio.to_thread(trust) if target.tls else None
     reason = "it has no address"
     for place in places[:MOST_TRIED]:
         try:
@@ -112,7 +123,7 @@ async def open_checked(
     raise UndeliverableError(f"no connection to {target.origin}: {reason}")
 
 
-async def _connect(place: Place, target: Target, tls: ssl.SSLContext) -> Streams:
+async def _connect(place: Place, target: Target, tls: ssl.SSLContext | None) -> Streams:
     family, address = place
     with contextlib.ExitStack() as undo:
         connected = socket.socket(family, socket.SOCK_STREAM)
@@ -120,7 +131,7 @@ async def _connect(place: Place, target: Target, tls: ssl.SSLContext) -> Streams
         connected.setblocking(False)
         await asyncio.get_running_loop().sock_connect(connected, address)
         streams = await asyncio.open_connection(
-            sock=connected, ssl=tls if target.tls else None, server_hostname=target.host if target.tls else None
+            sock=connected, ssl=tls, server_hostname=None if tls is None else target.host
         )
         undo.pop_all()
     return streams

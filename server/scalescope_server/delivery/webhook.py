@@ -6,7 +6,6 @@ No redirect is followed, and no proxy of the environment is used: either would l
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Sequence
 
 import h11
@@ -17,7 +16,7 @@ from scalescope_server.delivery.addresses import Network
 from scalescope_server.delivery.messages import Message
 from scalescope_server.delivery.outcome import DELIVERED, Outcome, UndeliverableError
 from scalescope_server.delivery.signing import key_of, signed_headers
-from scalescope_server.delivery.targets import Resolve, Streams, Target, open_checked, resolve
+from scalescope_server.delivery.targets import Resolve, Streams, Target, Trust, open_checked, resolve, system_trust
 
 # From the name's resolution to the answer's status line.
 WITHIN_S = 10.0
@@ -35,12 +34,12 @@ async def post(
     now: float,
     allowed: Sequence[Network],
     resolve: Resolve = resolve,
-    tls: ssl.SSLContext | None = None,
+    trust: Trust = system_trust,
     within_s: float = WITHIN_S,
 ) -> Outcome:
     """Send ``message`` and wait for the status of the answer; no more is read.
 
-    ``now``: seconds since the epoch, what the signature tells. ``tls``: whom to trust, by default whom the system does.
+    ``now``: seconds since the epoch, what the signature tells.
     """
     body = msgspec.json.encode(message)
     headers = {
@@ -51,10 +50,9 @@ async def post(
         "connection": "close",
         **signed_headers(key_of(secret), message.key, int(now), body),
     }
-    trusted = ssl.create_default_context() if tls is None else tls
     try:
         async with asyncio.timeout(within_s):
-            streams = await open_checked(target, allowed, resolve=resolve, tls=trusted)
+            streams = await open_checked(target, allowed, resolve=resolve, trust=trust)
             try:
                 return _judge(await _exchange(streams, target.path, headers, body))
             finally:
