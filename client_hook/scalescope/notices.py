@@ -89,8 +89,8 @@ class Notices:
         if not self._told_unfinished:
             self._told_unfinished = True
             logger.warning(
-                "scalescope: the end of this training was not delivered to %s within %g s, and %d records wait: a disk or "
-                "a device does not answer; what is not kept before the process ends is lost; %s",
+                "scalescope: the end of this training was not delivered to %s within %g s, and %d records wait: a disk "
+                "or a device does not answer; what is not kept before the process ends is lost; %s",
                 self._url,
                 within_s,
                 pending,
