@@ -112,7 +112,12 @@ def advance(alert: Alert, verdict: Verdict, tick: Tick | Pulse, terms: Terms) ->
 
 def is_settled(alert: Alert, answer: Answer) -> bool:
     """Whether ``answer`` changes nothing of ``alert``, however often it comes."""
-    return _SETTLED.get(alert.state) is answer
+    return settled_by(alert) is answer
+
+
+def settled_by(alert: Alert) -> Answer | None:
+    """The answer that changes nothing of ``alert``; None while it waits for something."""
+    return _SETTLED.get(alert.state)
 
 
 _SETTLED = {

@@ -17,6 +17,9 @@ class Told(Struct, frozen=True):
     values: NDArray[np.float64]
     told: NDArray[np.bool_]
 
+    def part(self, start: int, stop: int) -> Told:
+        return Told(self.values[start:stop], self.told[start:stop])
+
 
 class Stretch(Struct, frozen=True):
     """The ``n`` updates of as many ticks, in their order; each field says what that of ``Tick`` says.
@@ -35,6 +38,21 @@ class Stretch(Struct, frozen=True):
 
     def __len__(self) -> int:
         return len(self.step)
+
+    def part(self, start: int, stop: int) -> Stretch:
+        """The updates from index ``start`` to before ``stop``."""
+        within = {index - start: layers for index, layers in self.layers.items() if start <= index < stop}
+        opened = [codes for index, codes in self.findings if index <= start][-1:]
+        later = [(index - start, codes) for index, codes in self.findings if start < index < stop]
+        return Stretch(
+            self.segment[start:stop],
+            self.step[start:stop],
+            self.at[start:stop],
+            {name: told.part(start, stop) for name, told in self.values.items()},
+            within,
+            {name: {rank: told.part(start, stop) for rank, told in by.items()} for name, by in self.ranks.items()},
+            (*((0, codes) for codes in opened), *later),
+        )
 
     def ticks(self) -> Iterator[Tick]:
         """The same, one by one."""

@@ -1,0 +1,231 @@
+"""The leaves: what a run tells of itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from scalescope_server.rules.signals.signal import (
+    HOLD_UPDATES,
+    Column,
+    Each,
+    Evidence,
+    Key,
+    Now,
+    Signal,
+    Span,
+    unbounded,
+)
+from scalescope_server.rules.ticks import RunState
+
+
+class NumberSignal(Signal):
+    """Always the same, never told."""
+
+    __slots__ = ()
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.value = value
+
+    def tick(self, now: Now) -> None:
+        self.moved = False
+
+    def stretch(self, span: Span) -> Column:
+        length = len(span)
+        always = np.ones(length, np.bool_)
+        return Column(np.full(length, self.value, np.float64), always, ~always, unbounded(length))
+
+
+class SeriesSignal(Signal):
+    """The latest value that was told."""
+
+    __slots__ = ("_name", "_told_at")
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+        self._told_at = 0
+
+    def tick(self, now: Now) -> None:
+        value = now.values.get(self._name) if now.is_update else None
+        self.fresh = self.moved = value is not None
+        if value is not None:
+            self.value, self._told_at = float(value), now.place
+        elif self.value is not None and now.place - self._told_at >= HOLD_UPDATES:
+            self.value, self.moved = None, True
+
+    def stretch(self, span: Span) -> Column:
+        column = span.stretch.values.get(self._name)
+        if column is None:
+            values, told = np.zeros(len(span)), np.zeros(len(span), np.bool_)
+        else:
+            values, told = column.values, column.told
+        if told.all():
+            self._told_at = int(span.place[-1])
+            return Column(values, told, told, unbounded(len(span)))
+        newest = np.maximum.accumulate(np.where(told, np.arange(len(span)), -1))
+        before = newest < 0
+        held = np.where(before, np.nan if self.value is None else self.value, values[newest])
+        told_at = np.where(before, self._told_at, span.place[newest])
+        known = (span.place - told_at < HOLD_UPDATES) & ~(before & (self.value is None))
+        self._told_at = int(told_at[-1])
+        return Column(held, known, told, unbounded(len(span)))
+
+
+class FindingSignal(Signal):
+    """Whether a finding is open: always known."""
+
+    __slots__ = ("_code",)
+
+    def __init__(self, code: str) -> None:
+        super().__init__()
+        self._code = code
+        self.value = False
+
+    def tick(self, now: Now) -> None:
+        self.fresh = now.is_update
+        held = self._code in now.findings if now.is_update else bool(self.value)
+        self.moved = self.fresh
+        self.value = held
+
+    def stretch(self, span: Span) -> Column:
+        held = np.full(len(span), bool(self.value))
+        for index, codes in span.stretch.findings:
+            held[index:] = self._code in codes
+        always = np.ones(len(span), np.bool_)
+        return Column(held, always, always, unbounded(len(span)))
+
+    def evidence(self, index: int | None) -> Evidence:
+        return None, self._code
+
+
+class RunIsSignal(Signal):
+    """Whether the run is in this state; an update tells that it is running."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: RunState) -> None:
+        super().__init__()
+        self._state = state
+
+    def tick(self, now: Now) -> None:
+        value = now.state == self._state
+        self.fresh = now.is_update
+        self.moved = self.fresh or value is not self.value
+        self.value = value
+
+    def stretch(self, span: Span) -> Column:
+        always = np.ones(len(span), np.bool_)
+        return Column(np.full(len(span), self._state == "running"), always, always, unbounded(len(span)))
+
+    def evidence(self, index: int | None) -> Evidence:
+        return None, None
+
+
+class NoUpdateSignal(Signal):
+    """Whether the last update of a run that is not finished is so many seconds ago; not known before the first."""
+
+    __slots__ = ("_silent_s", "_within_s")
+
+    def __init__(self, within_s: float) -> None:
+        super().__init__()
+        self._within_s = within_s
+        self._silent_s: float | None = None
+
+    def tick(self, now: Now) -> None:
+        silent_s = self._silent_s = 0.0 if now.is_update else now.silent_s
+        self.fresh, self.moved = now.is_update, True
+        self.value = None if silent_s is None else silent_s >= self._within_s and now.state != "finished"
+
+    def stretch(self, span: Span) -> Column:
+        always = np.ones(len(span), np.bool_)
+        self._silent_s = 0.0
+        return Column(~always, always, always, unbounded(len(span)))
+
+    def evidence(self, index: int | None) -> Evidence:
+        return self._silent_s, None
+
+
+class MeasuredSignal(Each):
+    """The values of the latest sample that has the measure, of the layers or modules whose name matches."""
+
+    __slots__ = ("_matches", "_measure", "_names", "_told_at", "_without")
+
+    def __init__(self, measure: str, names: str, without: str) -> None:
+        super().__init__()
+        self._measure = measure
+        self._names, self._without = names, without
+        self._matches: dict[str, bool] = {}
+        self._told_at = 0
+
+    def tick(self, now: Now) -> None:
+        told = now.layers.get(self._measure) if now.is_update and now.layers else None
+        self.fresh = self.moved = told is not None
+        if told is not None:
+            self.value, self._told_at = {name: value for name, value in told.items() if self._takes(name)}, now.place
+        elif self.value and now.place - self._told_at >= HOLD_UPDATES:
+            self.value, self.moved = {}, True
+
+    def _takes(self, name: str) -> bool:
+        known = self._matches.get(name)
+        if known is None:
+            known = fnmatchcase(name, self._names) and not (self._without and fnmatchcase(name, self._without))
+            self._matches[name] = known
+        return known
+
+
+class RanksSignal(Each):
+    """What ranks told of a series at the latest update at which any did."""
+
+    __slots__ = ("_name", "_told_at")
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+        self._told_at = 0
+
+    def tick(self, now: Now) -> None:
+        by_rank = now.ranks.get(self._name, {}) if now.is_update else {}
+        told: dict[Key, float] = {rank: float(value) for rank, value in by_rank.items() if value is not None}
+        self.fresh = self.moved = bool(told)
+        if told:
+            self.value, self._told_at = told, now.place
+        elif self.value and now.place - self._told_at >= HOLD_UPDATES:
+            self.value, self.moved = {}, True
+
+
+class DisagreementSignal(Signal):
+    """Whether ranks told different values of the latest update that two or more of them told."""
+
+    __slots__ = ("_of", "_rank")
+    by_columns = False
+
+    def __init__(self, of: Each) -> None:
+        super().__init__()
+        self._of = of
+        self._rank: Key | None = None
+
+    def tick(self, now: Now) -> None:
+        of = self._of
+        self.fresh = self.moved = False
+        if of.moved and not of.value:
+            self.value, self.moved = None, True
+        elif of.fresh and len(of.value) > 1:
+            self.fresh = self.moved = True
+            self._rank = _apart(of)
+            self.value = self._rank is not None
+
+    def evidence(self, index: int | None) -> Evidence:
+        return None if self._rank is None else self._of.value.get(self._rank), self._rank
+
+
+def _apart(of: Each) -> Key | None:
+    """The first rank whose value is not that of most; None where all are one. NaN is one with NaN."""
+    if len(set(of.value.values())) == 1:
+        return None
+    told = {rank: repr(value) for rank, value in of.value.items()}
+    ((most, count),) = Counter(told.values()).most_common(1)
+    return None if count == len(told) else next(rank for rank, value in told.items() if value != most)

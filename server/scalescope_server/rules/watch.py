@@ -1,0 +1,144 @@
+"""The rules of one run with their alerts: updates go in, transitions come out.
+
+The judge keeps one for each run it judges; a backtest is one with a single rule and no past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+
+from scalescope_server.rules.alert import Alert, Transition, advance, settled_by
+from scalescope_server.rules.compiled import Compiled
+from scalescope_server.rules.evaluating import ANSWERS, Evaluator
+from scalescope_server.rules.expression import Condition
+from scalescope_server.rules.stretch import Stretch
+from scalescope_server.rules.ticks import Pulse, Tick
+from scalescope_server.rules.verdict import Answer, Verdict
+
+# Told of each transition as it happens: which rule, and the alert after it. The alert to go on with is answered, so
+# that what was told of it can be remembered there (see ``telling``).
+Hear: TypeAlias = Callable[[int, Alert, Transition], Alert]
+
+
+class Watch:
+    """``alerts``: that of each rule, in the order of ``rules``; new ones where none are given."""
+
+    def __init__(self, rules: Sequence[Compiled], alerts: Sequence[Alert] = ()) -> None:
+        self.rules = tuple(rules)
+        self.alerts = list(alerts) if alerts else [Alert()] * len(rules)
+        self._broken = [index for index, rule in enumerate(rules) if rule.condition is None]
+        whole = [index for index, rule in enumerate(rules) if rule.condition is not None]
+        self._groups = [_Group(self, part) for part in _by_columns_or_not(rules, whole) if part]
+
+    def replay(self, past: Stretch) -> None:
+        """See updates again that were judged before: nothing is judged by them."""
+        for group in self._groups:
+            group.replay(past)
+
+    def tick(self, tick: Tick, hear: Hear) -> None:
+        """Judge one update."""
+        self._judge_broken(tick, hear)
+        for group in self._groups:
+            group.tick(tick, hear)
+
+    def pulse(self, pulse: Pulse, hear: Hear) -> None:
+        """Judge, by the rules that ask for it, that time has passed."""
+        for group in self._groups:
+            group.pulse(pulse, hear)
+
+    def stretch(self, stretch: Stretch, hear: Hear) -> None:
+        """Judge many updates, to the same end as tick by tick; ``hear`` is told by rules, and of each in order."""
+        if len(stretch):
+            self._judge_broken(tick_at(stretch, 0), hear)
+            for group in self._groups:
+                group.stretch(stretch, hear)
+
+    def judge(self, index: int, verdict: Verdict, moment: Tick | Pulse, hear: Hear) -> None:
+        """Move the alert of the rule ``index`` on by ``verdict``."""
+        alert, transitions = advance(self.alerts[index], verdict, moment, self.rules[index].terms)
+        for transition in transitions:
+            alert = hear(index, alert, transition)
+        self.alerts[index] = alert
+
+    def _judge_broken(self, tick: Tick, hear: Hear) -> None:
+        for index in self._broken:
+            self.judge(index, Verdict(Answer.ERROR, sentence=self.rules[index].error), tick, hear)
+
+
+class _Group:
+    """The rules of a watch that are evaluated together."""
+
+    def __init__(self, watch: Watch, indices: Sequence[int]) -> None:
+        self._watch = watch
+        self._indices = indices
+        self._evaluator = Evaluator([_condition(watch.rules[index]) for index in indices])
+        # Which answer would change nothing of each alert: most updates say what the one before said.
+        self._settled = [settled_by(watch.alerts[index]) for index in indices]
+        self._timed = [place for place, index in enumerate(indices) if watch.rules[index].needs.pulses]
+
+    def replay(self, past: Stretch) -> None:
+        if self._evaluator.by_columns:
+            self._evaluator.stretch(past)
+            return
+        for tick in past.ticks():
+            self._evaluator.tick(tick)
+
+    def tick(self, tick: Tick, hear: Hear) -> None:
+        evaluator, settled = self._evaluator, self._settled
+        evaluator.tick(tick)
+        for place, root in enumerate(evaluator.roots):
+            value = root.value
+            answer = Answer.NO_DATA if value is None else Answer.HOLDS if value else Answer.DOES_NOT
+            if answer is not settled[place]:
+                self._judge(place, None, tick, hear)
+
+    def pulse(self, pulse: Pulse, hear: Hear) -> None:
+        if self._timed:
+            self._evaluator.pulse(pulse)
+        for place in self._timed:
+            self._judge(place, None, pulse, hear)
+
+    def stretch(self, stretch: Stretch, hear: Hear) -> None:
+        if not self._evaluator.by_columns:
+            for tick in stretch.ticks():
+                self.tick(tick, hear)
+            return
+        self._evaluator.stretch(stretch)
+        for place in range(len(self._indices)):
+            self._judge_all(place, stretch, hear)
+
+    def _judge_all(self, place: int, stretch: Stretch, hear: Hear) -> None:
+        """By each update of ``stretch`` that can change the alert: none while it is settled by an unchanged answer."""
+        answers = self._evaluator.answers(place)
+        starts = [0, *(np.flatnonzero(np.diff(answers)) + 1).tolist(), len(answers)]
+        for start, stop in pairwise(starts):
+            answer = ANSWERS[answers[start]]
+            for at in range(start, stop):
+                if answer is self._settled[place]:
+                    break
+                self._judge(place, at, tick_at(stretch, at), hear)
+
+    def _judge(self, place: int, at: int | None, moment: Tick | Pulse, hear: Hear) -> None:
+        index = self._indices[place]
+        self._watch.judge(index, self._evaluator.verdict(place, at), moment, hear)
+        self._settled[place] = settled_by(self._watch.alerts[index])
+
+
+def tick_at(stretch: Stretch, index: int) -> Tick:
+    """When the update ``index`` was, and nothing of what it told."""
+    return Tick(int(stretch.segment[index]), int(stretch.step[index]), float(stretch.at[index]), {})
+
+
+def _by_columns_or_not(rules: Sequence[Compiled], indices: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Apart, so that one rule on layers does not make all the others go update by update."""
+    of_run = [index for index in indices if Evaluator([_condition(rules[index])]).by_columns]
+    return of_run, [index for index in indices if index not in of_run]
+
+
+def _condition(rule: Compiled) -> Condition:
+    assert rule.condition is not None
+    return rule.condition

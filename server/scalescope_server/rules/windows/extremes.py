@@ -1,0 +1,44 @@
+"""Smallest and largest: a queue of the values that may yet be it (Lemire 2006, arXiv:cs/0610046)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class Max:
+    """The largest value. The queue falls from its head, which is the answer; each value enters and leaves it once."""
+
+    __slots__ = ("_queue", "_width")
+
+    def __init__(self, width: float) -> None:
+        self._width = width
+        self._queue: deque[tuple[float, float]] = deque()
+
+    def push(self, key: float, value: float) -> float | None:
+        queue = self._queue
+        while queue and queue[-1][1] <= value:
+            queue.pop()
+        queue.append((key, value))
+        return self.slide(key)
+
+    def slide(self, key: float) -> float | None:
+        queue, oldest = self._queue, key - self._width
+        while queue and queue[0][0] <= oldest:
+            queue.popleft()
+        return queue[0][1] if queue else None
+
+
+class Min(Max):
+    """The smallest value, as the largest of the negated ones."""
+
+    __slots__ = ()
+
+    def push(self, key: float, value: float) -> float | None:
+        return _negated(super().push(key, -value))
+
+    def slide(self, key: float) -> float | None:
+        return _negated(super().slide(key))
+
+
+def _negated(value: float | None) -> float | None:
+    return None if value is None else -value

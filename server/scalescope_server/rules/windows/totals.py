@@ -1,0 +1,109 @@
+"""Sum, mean and z-score: exact integers come and go (see ``exact``), and are rounded once when asked."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from scalescope_server.rules.windows.exact import FIRST_BITS, finest_bit, quotient
+
+
+class Totals:
+    """What sums have in common: the values in the window as integers of a common scale ``2^bits``, and their sum."""
+
+    __slots__ = ("_bits", "_entries", "_total", "_width")
+
+    def __init__(self, width: float) -> None:
+        self._width = width
+        self._bits = FIRST_BITS
+        self._entries: deque[tuple[float, int]] = deque()
+        self._total = 0
+
+    def push(self, key: float, value: float) -> float | None:
+        numerator, denominator = value.as_integer_ratio()
+        shift = self._bits - denominator.bit_length() + 1
+        if shift < 0:
+            self._refine(finest_bit(value))
+            shift = 0
+        number = numerator << shift
+        self._entries.append((key, number))
+        self._enter(number)
+        return self.slide(key)
+
+    def slide(self, key: float) -> float | None:
+        entries, oldest = self._entries, key - self._width
+        while entries and entries[0][0] <= oldest:
+            self._leave(entries.popleft()[1])
+        return self._value() if entries else None
+
+    def _enter(self, number: int) -> None:
+        self._total += number
+
+    def _leave(self, number: int) -> None:
+        self._total -= number
+
+    def _refine(self, bits: int) -> None:
+        finer = bits - self._bits
+        self._bits = bits
+        self._total <<= finer
+        self._entries = deque((key, number << finer) for key, number in self._entries)
+
+    def _value(self) -> float | None:
+        raise NotImplementedError
+
+
+class Sum(Totals):
+    """The float nearest to the true sum; infinite where it is too large for one."""
+
+    __slots__ = ()
+
+    def _value(self) -> float | None:
+        return quotient(self._total, 1 << self._bits)
+
+
+class Mean(Totals):
+    """The float nearest to the true mean."""
+
+    __slots__ = ()
+
+    def _value(self) -> float | None:
+        return quotient(self._total, len(self._entries) << self._bits)
+
+
+class ZScore(Totals):
+    """How many standard deviations the newest value lies from the mean of those before it in the window.
+
+    With n values of sum s and sum of squares q before x: (n x - s) / sqrt(n q - s^2), of the population's deviation.
+    Both are exact integers here, so nothing cancels. Not known of fewer than two before it, nor where these are all
+    alike and x is not.
+    """
+
+    __slots__ = ("_squares",)
+
+    def __init__(self, width: float) -> None:
+        super().__init__(width)
+        self._squares = 0
+
+    def _enter(self, number: int) -> None:
+        self._total += number
+        self._squares += number * number
+
+    def _leave(self, number: int) -> None:
+        self._total -= number
+        self._squares -= number * number
+
+    def _refine(self, bits: int) -> None:
+        self._squares <<= 2 * (bits - self._bits)
+        super()._refine(bits)
+
+    def _value(self) -> float | None:
+        before = len(self._entries) - 1
+        if before < 2:
+            return None
+        newest = self._entries[-1][1]
+        total = self._total - newest
+        away = before * newest - total
+        spread = before * (self._squares - newest * newest) - total * total
+        if spread == 0:
+            return None if away else 0.0
+        return math.copysign(math.sqrt(quotient(away * away, spread)), away)
