@@ -21,14 +21,14 @@ const RANK = { fatal: 0, critical: 1, warning: 2, info: 3 };
 const MAX_LISTED = 8;
 
 /**
- * Open ones first, then the worst, then the newest. Pure.
+ * Open ones first, then the worst; of those that are as bad, what began first, which is nearer to the cause. Pure.
  * @param {Finding[]} findings
  * @returns {Finding[]}
  */
 export function ranked(findings) {
   const closed = (/** @type {Finding} */ finding) => Number(finding.last_step !== null);
   return [...findings].sort(
-    (a, b) => closed(a) - closed(b) || RANK[a.severity] - RANK[b.severity] || b.first_step - a.first_step,
+    (a, b) => closed(a) - closed(b) || RANK[a.severity] - RANK[b.severity] || a.first_step - b.first_step,
   );
 }
 

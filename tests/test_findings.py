@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scalescope_server.findings.catalogue import Case, findings, fold, recall, remember
-from scalescope_server.findings.history import ScalerRules
+from scalescope_server.findings.scaler import ScalerRules
 from scalescope_server.store.judging import StepRow
 from scalescope_server.store.records import FindingRow
 
@@ -127,7 +127,8 @@ def test_one_skipped_update_of_one_is_told_as_calibration_in_progress() -> None:
 
 
 def test_a_scale_that_never_stops_falling_is_not_called_calibration() -> None:
-    assert judged(timeline(100, interval=2000, start=2.0**16, ceiling=lambda _: 0.0), 2000) == {}
+    found = judged(timeline(100, interval=2000, start=2.0**16, ceiling=lambda _: 0.0), 2000)
+    assert set(found) == {"SCALE_COLLAPSE"}
 
 
 @pytest.mark.parametrize("interval", [100, 200, 256, 2000])
@@ -185,8 +186,9 @@ def test_thrashing_needs_four_occasions_so_one_bad_batch_is_none() -> None:
 
 
 def test_skips_that_no_doubling_explains_are_thrashing_with_another_advice() -> None:
+    skipped = {30 * n + n % 2 for n in range(1, 20)}
     rows = [
-        StepRow(step, 0, 2.0**15, step % 30 == 29, 0, "body.weight" if step % 30 == 29 else None) for step in range(600)
+        StepRow(step, 0, 2.0**15, step in skipped, 0, "body.weight" if step in skipped else None) for step in range(600)
     ]
     thrash = judged(rows, 2000)["SCALE_THRASH"]
     assert "The skips do not follow doublings: look at body.weight first" in thrash.advice
@@ -204,8 +206,8 @@ def test_thrashing_closes_when_the_skips_stop_and_stays_in_the_record() -> None:
     assert judged(rows, 20)["SCALE_THRASH"].last_step == last
 
 
-def test_a_loop_that_skips_every_third_update_for_ever_is_thrashing_and_not_calibration() -> None:
-    rows = [StepRow(step, 0, 2.0**15, step % 3 == 2, 0, None) for step in range(300)]
+def test_a_loop_that_skips_every_few_updates_for_ever_is_thrashing_and_not_calibration() -> None:
+    rows = [StepRow(step, 0, 2.0**15, step % 7 in (2, 5), 0, None) for step in range(300)]
     assert set(judged(rows, 2000)) == {"SCALE_THRASH"}
 
 
@@ -214,7 +216,8 @@ def test_a_resumed_segment_calibrates_anew_and_keeps_what_was_known() -> None:
     rows += timeline(200, interval=2000, start=2.0**16, ceiling=lambda _: 2.0**13, segment=1, first=200)
     rules = ScalerRules(2000)
     found = findings(fold(Case(), rows, rules), rules)
-    assert [(finding.code, finding.first_step) for finding in found] == [("CALIBRATION", 0), ("CALIBRATION", 200)]
+    calibrations = [finding.first_step for finding in found if finding.code == "CALIBRATION"]
+    assert calibrations == [0, 200]
 
 
 def test_updates_without_a_scaler_say_nothing() -> None:
@@ -246,7 +249,8 @@ def test_a_state_of_another_version_or_no_state_is_forgotten() -> None:
 @pytest.mark.parametrize("interval", [5, 2000, 10**9])
 def test_the_memory_of_a_long_thrashing_run_stays_small(interval: int) -> None:
     rows = [
-        StepRow(step, 0, 2.0**15, step % 2 == 1, 0, "a.rather.long.name.of.a.layer.weight") for step in range(20_000)
+        StepRow(step, 0, 2.0**15, step % 5 in (1, 3), 0, "a.rather.long.name.of.a.layer.weight")
+        for step in range(20_000)
     ]
     case = fold(Case(), rows, ScalerRules(interval))
     assert len(remember(case)) < 40_000

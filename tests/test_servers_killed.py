@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from scalescope_server.findings.catalogue import Case, findings, fold
-from scalescope_server.findings.history import ScalerRules
+from scalescope_server.findings.scaler import ScalerRules
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.judging import BEFORE_ALL
 from scalescope_server.store.records import RunId

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from scalescope_server.findings.catalogue import Case, findings, fold
-from scalescope_server.judge import PASS_ROWS, _rules
+from scalescope_server.findings.catalogue import Case, conclude, findings, fold
+from scalescope_server.findings.scaler import ScalerRules
+from scalescope_server.judge import PASS_ROWS
 from scalescope_server.store.engine import Store
 from scalescope_server.store.records import RunId
 
@@ -13,10 +14,12 @@ from tests.small_link import until
 def wrongly_judged(store: Store, run: RunId) -> list[str]:
     """Wait until the judge has come to the end of the run; a sentence if it found something else than is there."""
     until(lambda: run not in store.reader.unjudged())
-    rules, case, last = _rules(store, run), Case(), False
+    rules, case, last = ScalerRules.of(store.reader.scaler(run)), Case(), False
     while not last:
         steps, _ = store.reader.steps_after(run, case.position, PASS_ROWS)
         case, last = fold(case, steps, rules), len(steps) < PASS_ROWS
-    expected = {(finding.code, finding.first_step, finding.sentence) for finding in findings(case, rules)}
+    setting = store.reader.setting(run)
+    told = findings(conclude(case, setting), rules, setting)
+    expected = {(finding.code, finding.first_step, finding.sentence) for finding in told}
     found = {(finding.code, finding.first_step, finding.sentence) for finding in store.reader.findings(run)}
     return [] if found == expected else [f"expected the findings {sorted(expected)}, got {sorted(found)}"]

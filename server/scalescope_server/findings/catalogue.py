@@ -7,43 +7,97 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
-from scalescope_server.findings import calibration, probing, thrash
-from scalescope_server.findings.history import History, ScalerRules, advance
-from scalescope_server.store.judging import BEFORE_ALL, Position, StepRow
+from scalescope_server.findings import (
+    calibration,
+    collapse,
+    drift,
+    periodic,
+    probing,
+    recreated,
+    resumed,
+    runaway,
+    streak,
+    thrash,
+    unapplied,
+    useless,
+    zero,
+)
+from scalescope_server.findings.episodes import meets
+from scalescope_server.findings.history import History, advance
+from scalescope_server.findings.scaler import ScalerRules
+from scalescope_server.store.judging import BEFORE_ALL, Position, Setting, StepRow
 from scalescope_server.store.records import FindingRow
 
 # Raise it when a state means something else: runs are then judged anew from their first update.
-VERSION = 2
+VERSION = 3
+UNKNOWN = Setting()
 
 
 class Case(Struct, frozen=True):
     """All that is remembered of a run between two passes: where it stands, and what led there.
 
-    ``updates``: how many went into it, ``position``: the last of them.
+    ``updates``: how many went into it, ``last``: the last of them. ``ended``: its trainer has said so.
     """
 
     version: int = VERSION
     updates: int = 0
-    position: Position = BEFORE_ALL
+    last: StepRow | None = None
+    ended: bool = False
     history: History = History()
+    streak: streak.Streak | None = None
     episodes: tuple[thrash.Episode, ...] = ()
+    zeros: tuple[zero.Zero, ...] = ()
+    collapse: collapse.State = collapse.State()
+    drift: drift.State = drift.State()
+    runaway: runaway.State = runaway.State()
+    remade: tuple[recreated.Remade, ...] = ()
+    resumed: resumed.State = resumed.State()
+    barren: tuple[unapplied.Barren, ...] = ()
+    periodic: periodic.State = periodic.State()
+
+    @property
+    def position(self) -> Position:
+        """Where it stands: at the last update, or before all."""
+        return BEFORE_ALL if self.last is None else Position(self.last.segment, self.last.step)
 
 
 def fold(case: Case, steps: Iterable[StepRow], rules: ScalerRules) -> Case:
     """``case`` after ``steps``, which follow it in order."""
-    updates, position, history, episodes = case.updates, case.position, case.history, case.episodes
     for step in steps:
-        updates, position = updates + 1, Position(step.segment, step.step)
-        history = advance(history, step, rules)
-        episodes = thrash.advance(episodes, history, rules, skipped=step.skipped)
-    return Case(updates=updates, position=position, history=history, episodes=episodes)
+        case = _folded(case, step, rules)
+    return case
 
 
-def findings(case: Case, rules: ScalerRules) -> tuple[FindingRow, ...]:
-    """What ``case`` amounts to, worst first. Probing is only healthy while nothing thrashes."""
-    thrashing = thrash.find(case.episodes)
-    healthy = [] if thrashing else probing.find(case.history, rules)
-    return (*thrashing, *calibration.find(case.history), *healthy)
+def conclude(case: Case, setting: Setting) -> Case:
+    """``case`` with what only the end of its training tells."""
+    return case if case.ended == setting.ended else msgspec.structs.replace(case, ended=setting.ended)
+
+
+def findings(case: Case, rules: ScalerRules, setting: Setting = UNKNOWN) -> tuple[FindingRow, ...]:
+    """What ``case`` amounts to. Where one cause explains another's signs, only the cause is told."""
+    seen = case.position.step
+    remade = recreated.find(case.remade)
+    collapses = collapse.find(case.collapse.collapses, seen)
+    drifts, rhythms = drift.find(case.drift.drifts, seen), periodic.find(case.periodic.rhythms)
+    thrashing = _unexplained(_thrashing(case, rules, [*collapses, *drifts]), rhythms)
+    falls = [*collapses, *zero.find(case.zeros, seen)]
+    barren = _unexplained(unapplied.find(case.barren, ended=case.ended), [*falls, *remade])
+    runaways, useless_ones = _idle(case, rules, setting)
+    # Probing is only healthy while nothing is the matter.
+    healthy = [] if thrashing or drifts or falls else probing.find(case.history, rules)
+    return (
+        *falls,
+        *remade,
+        *resumed.find(case.resumed.mismatches),
+        *rhythms,
+        *drifts,
+        *thrashing,
+        *barren,
+        *runaways,
+        *useless_ones,
+        *_unexplained(calibration.find(case.history, rules), [*barren, *remade]),
+        *healthy,
+    )
 
 
 def remember(case: Case) -> bytes:
@@ -57,3 +111,49 @@ def recall(state: bytes) -> Case | None:
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None
     return case if case.version == VERSION else None
+
+
+def _folded(case: Case, step: StepRow, rules: ScalerRules) -> Case:
+    before = case.last
+    history = advance(case.history, step, rules)
+    skipping = streak.advance(case.streak, step, before)
+    return Case(
+        updates=case.updates + 1,
+        last=step,
+        ended=case.ended,
+        history=history,
+        streak=skipping,
+        episodes=thrash.advance(case.episodes, history, rules, skipped=step.skipped),
+        zeros=zero.advance(case.zeros, step, skipping),
+        collapse=collapse.advance(case.collapse, step, before, skipping, rules),
+        drift=drift.advance(case.drift, step, before),
+        runaway=runaway.advance(case.runaway, step, before),
+        remade=recreated.advance(case.remade, step, before, rules),
+        resumed=resumed.advance(case.resumed, step, before, rules, settled=history.settled),
+        barren=unapplied.advance(case.barren, step, before),
+        periodic=periodic.advance(case.periodic, step, before, settled=history.settled),
+    )
+
+
+def _thrashing(case: Case, rules: ScalerRules, causes: list[FindingRow]) -> list[FindingRow]:
+    """Those whose skips follow doublings, and those that no other cause explains."""
+    found = zip(case.episodes, thrash.find(case.episodes, rules), strict=True)
+    return [finding for episode, finding in found if thrash.by_interval(episode) or not meets(finding, causes)]
+
+
+def _unexplained(found: list[FindingRow], causes: list[FindingRow]) -> list[FindingRow]:
+    return [finding for finding in found if not meets(finding, causes)]
+
+
+def _idle(case: Case, rules: ScalerRules, setting: Setting) -> tuple[list[FindingRow], list[FindingRow]]:
+    """A scale that runs away, and a scaler that has nothing to do.
+
+    In bf16 the second explains the first, and in fp32 the first says more than the second.
+    """
+    seen, history = case.position.step, case.history
+    runaways = runaway.find(case.runaway.runaways, setting, seen)
+    updates = history.last_step - history.segment_from + 1
+    found = useless.find(setting, rules, updates=updates, first_step=history.segment_from, seen=seen)
+    if found and useless.wide_format(setting) == "bf16":
+        return [], found
+    return runaways, _unexplained(found, runaways)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from scalescope_server.findings.scaler import ScalerRules
 from scalescope_server.store.judging import StepRow
 
 # So many updates in a row without a skip say that the scale has found its place: while it is still too high,
@@ -20,28 +21,9 @@ MOST_CALIBRATION_SKIPS = 32
 # What a training may lose without anyone minding. An interval of 200 costs 0.5 %, one of 100 just under 1 %;
 # one of 20 costs 4.5 % and one of 5 costs 16 % (measured), for as long as the run lasts.
 SKIP_SHARE = 0.01
-# The window over which a skip rate is judged, in growth intervals, and at least so many updates: a probing
-# scaler skips about once an interval, and a rate needs a few of them.
-WINDOW_INTERVALS = 4
-WINDOW_UPDATES = 1000
 # Whatever its length, the window reaches back no further than so many skips: a rate is well known by then.
 WINDOW_SKIPS = 256
 KEPT_CALIBRATIONS = 50
-
-
-class ScalerRules(Struct, frozen=True):
-    """The settings that explain a scaler's moves. ``growth_interval``: clean updates before a doubling."""
-
-    growth_interval: int
-
-    @property
-    def probe_share(self) -> float:
-        """The share of updates that probing alone costs: one skip for each interval of clean ones."""
-        return 1 / (self.growth_interval + 1)
-
-    @property
-    def window(self) -> int:
-        return max(WINDOW_UPDATES, WINDOW_INTERVALS * self.growth_interval)
 
 
 class Skip(Struct, frozen=True):
@@ -82,6 +64,7 @@ class History(Struct, frozen=True):
     """
 
     segment: int = -1
+    segment_from: int = -1
     last_step: int = -1
     scale: float | None = None
     settled: bool = False
@@ -124,6 +107,7 @@ def _restarted(history: History, step: StepRow) -> History:
     return msgspec.structs.replace(
         history,
         segment=step.segment,
+        segment_from=step.step,
         scale=None,
         settled=False,
         clean=0,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from scalescope_server.findings.history import SKIP_SHARE, History, ScalerRules
+from scalescope_server.findings.history import SKIP_SHARE, History
+from scalescope_server.findings.scaler import ScalerRules
 from scalescope_server.findings.words import percent, scale_text
 from scalescope_server.store.records import FindingRow
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from scalescope_server.findings.history import SKIP_SHARE, History, ScalerRules, Skip
-from scalescope_server.findings.words import percent, scale_code, scale_text, times
+from scalescope_server.findings.history import SKIP_SHARE, History, Skip
+from scalescope_server.findings.scaler import ScalerRules
+from scalescope_server.findings.words import percent, scale_text, times
 from scalescope_server.store.records import FindingRow
 
 # Beside the share that nobody minds, a rate must be this many times what the growth interval explains.
@@ -20,7 +21,6 @@ OCCASIONS = 4
 CLOSE_BELOW = 0.5
 # Of the skips, so large a part must be rejected doublings for the growth interval to be the cause.
 MOSTLY = 0.75
-DEFAULT_INTERVAL = 2000
 KEPT_EPISODES = 20
 KEPT_STEPS = 50
 
@@ -61,16 +61,21 @@ def advance(
     return (*episodes[:-1], _seen(history, rules, first_step=episodes[-1].first_step)) if skipped else episodes
 
 
-def find(episodes: Sequence[Episode]) -> list[FindingRow]:
-    return [_finding(episode) for episode in episodes]
+def find(episodes: Sequence[Episode], rules: ScalerRules) -> list[FindingRow]:
+    return [_finding(episode, rules) for episode in episodes]
+
+
+def by_interval(episode: Episode) -> bool:
+    """Whether most of what was lost are rejected doublings."""
+    return episode.rejections >= MOSTLY * episode.skips
 
 
 def _thrashes(history: History, rules: ScalerRules) -> bool:
     share = history.skip_share(rules)
     if share <= SKIP_SHARE or _occasions(history.skips) < OCCASIONS:
         return False
-    by_interval = len(_rejections(history.skips)) >= MOSTLY * len(history.skips)
-    return by_interval or share > BEYOND_PROBING * rules.probe_share
+    rejected = len(_rejections(history.skips)) >= MOSTLY * len(history.skips)
+    return rejected or share > BEYOND_PROBING * rules.probe_share
 
 
 def _calm(history: History, rules: ScalerRules) -> bool:
@@ -110,7 +115,7 @@ def _culprit(skips: Sequence[Skip]) -> tuple[str | None, int]:
     return named.most_common(1)[0] if named else (None, 0)
 
 
-def _finding(episode: Episode) -> FindingRow:
+def _finding(episode: Episode, rules: ScalerRules) -> FindingRow:
     return FindingRow(
         code="SCALE_THRASH",
         subject="scale",
@@ -126,7 +131,7 @@ def _finding(episode: Episode) -> FindingRow:
             "parameter": episode.culprit,
             "parameter_skips": episode.culprit_skips,
         },
-        advice=_advice(episode),
+        advice=_advice(episode, rules),
         first_step=episode.first_step,
         last_step=episode.last_step,
         seen_step=episode.seen_step,
@@ -149,10 +154,10 @@ def _where(episode: Episode) -> str:
     return f"{at}; {episode.culprit} overflows first in backward order in {episode.culprit_skips} of {episode.skips}."
 
 
-def _advice(episode: Episode) -> str:
-    if episode.rejections >= MOSTLY * episode.skips and episode.interval < DEFAULT_INTERVAL:
+def _advice(episode: Episode, rules: ScalerRules) -> str:
+    if by_interval(episode) and episode.interval < rules.usual_interval:
         return (
-            f"Use GradScaler(init_scale={scale_code(episode.ceiling / 2)}, growth_interval={DEFAULT_INTERVAL}): "
+            f"Use {rules.written(episode.ceiling / 2, rules.usual_interval)}: "
             f"the scale is doubled after every {times(episode.interval, 'clean update')}, and each rejected doubling "
             "costs an update."
         )

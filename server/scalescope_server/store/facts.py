@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, and_, bindparam, func, insert, or_, select
+from sqlalchemy import Connection, Row, Select, Text, and_, bindparam, cast, func, insert, or_, select
 
 from scalescope_server.store import tables
 from scalescope_server.store.cursors import packed_cursor, unpacked_cursor
@@ -74,6 +74,13 @@ def read_last_facts(connection: Connection, told: Told, end: int, most: int) -> 
     return told.start, [_facts(stored) for stored in connection.execute(_windows(connection, told).limit(most))]
 
 
+def steps_that_tell(connection: Connection, segment: int, fact: str, first: int, last: int) -> frozenset[int]:
+    """Of the updates ``first`` to ``last`` of rank 0 of a segment those whose windows tell a fact of this name."""
+    where = {"of_segment": segment, "start": first, "end": last, "named": f'"{fact}":'}
+    spans = connection.execute(_TELLING, where).all()
+    return frozenset(step for span in spans for step in range(max(span[0], first), min(span[1], last) + 1))
+
+
 def read_setup(connection: Connection, told: Told) -> dict[str, Any]:
     """The set-up in force at the end of the steps; empty before the first."""
     row = tables.setup.c
@@ -132,4 +139,14 @@ _BEGUN = (
     .join(tables.window, tables.window.c.segment == tables.segment.c.key)
     .where(tables.segment.c.run == bindparam("of_run"), tables.window.c.rank == bindparam("of_rank"))
     .where(tables.window.c.first_step == _latest, tables.window.c.last_step >= bindparam("start"))
+)
+_of_segment = (_inner.c.segment == bindparam("of_segment")) & (_inner.c.rank == 0)
+_reaching = select(func.max(_inner.c.first_step)).where(_of_segment, _inner.c.first_step <= bindparam("start"))
+_TELLING = (
+    select(tables.window.c.first_step, tables.window.c.last_step)
+    .where(tables.window.c.segment == bindparam("of_segment"), tables.window.c.rank == 0)
+    # Those of one segment and rank do not overlap: at most one began before the steps and reaches into them.
+    .where(tables.window.c.first_step >= func.coalesce(_reaching.scalar_subquery(), bindparam("start")))
+    .where(tables.window.c.first_step <= bindparam("end"), tables.window.c.last_step >= bindparam("start"))
+    .where(cast(tables.window.c.data, Text).contains(bindparam("named"), autoescape=False))
 )

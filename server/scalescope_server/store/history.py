@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Row, func, or_, select
 
 from scalescope_server.store import tables
 from scalescope_server.store.events import read_culprits
+from scalescope_server.store.facts import steps_that_tell
 from scalescope_server.store.judging import Position, StepRow
 from scalescope_server.store.records import FindingRow, RunId
 from scalescope_server.store.runs import SEVERITIES
@@ -69,7 +70,10 @@ def _steps_of(connection: Connection, run: int, segment: int, ordinal: int, beyo
         .limit(limit)
     )
     found = connection.execute(query).all()
-    culprits = read_culprits(connection, run, found[0].step, found[-1].step) if found else {}
+    if not found:
+        return []
+    culprits = read_culprits(connection, run, found[0].step, found[-1].step)
+    recreated = steps_that_tell(connection, segment, "scaler_recreated", found[0].step, found[-1].step)
     return [
         StepRow(
             step=stored.step,
@@ -78,16 +82,17 @@ def _steps_of(connection: Connection, run: int, segment: int, ordinal: int, beyo
             skipped=bool(stored.skipped),
             growth_tracker=stored.growth_tracker,
             culprit=culprits.get(stored.step),
+            recreated=stored.step in recreated,
         )
         for stored in found
     ]
 
 
 def read_findings(connection: Connection, run: int) -> list[FindingRow]:
-    """Worst first, then newest first."""
+    """Worst first; of those that are as bad, what began first, which is nearer to the cause."""
     stored = connection.execute(select(tables.finding).where(tables.finding.c.run == run)).all()
     found = [_finding(row) for row in stored]
-    return sorted(found, key=lambda f: (-SEVERITIES.index(f.severity), -f.first_step))
+    return sorted(found, key=lambda f: (-SEVERITIES.index(f.severity), f.first_step))
 
 
 def read_judgement(connection: Connection, run: int) -> tuple[int, bytes]:

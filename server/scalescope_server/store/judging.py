@@ -10,7 +10,10 @@ from scalescope_server.store.records import FindingRow, RunId
 
 
 class StepRow(Struct, frozen=True):
-    """One attempted update as the judge reads it; ``culprit`` is the parameter a skip's event named."""
+    """One attempted update as the judge reads it; ``culprit`` is the parameter a skip's event named.
+
+    ``recreated``: another scaler than so far took part, made anew in its place.
+    """
 
     step: int
     segment: int
@@ -18,6 +21,21 @@ class StepRow(Struct, frozen=True):
     skipped: bool
     growth_tracker: int | None
     culprit: str | None
+    recreated: bool = False
+
+
+class Setting(Struct, frozen=True):
+    """What holds of a run beside its updates, as far as it was told.
+
+    ``elements``: compute format -> elements of the parameters whose gradients are computed in it, "" where that is not
+    known. ``autocast``: the formats of the autocasts in force. ``zero``: whether all gradients of the last sample were
+    zero. ``ended``: its trainer has said so.
+    """
+
+    elements: dict[str, int] = {}
+    autocast: tuple[str, ...] = ()
+    zero: bool = False
+    ended: bool = False
 
 
 class Position(NamedTuple):

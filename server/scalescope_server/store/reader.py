@@ -10,7 +10,7 @@ from scalescope_server.store import curves, events, history
 from scalescope_server.store.alert_reader import AlertReader
 from scalescope_server.store.extract.reading import Extract, begin_extract
 from scalescope_server.store.extract.tables import EVERYTHING, Chosen
-from scalescope_server.store.judging import Position, StepRow
+from scalescope_server.store.judging import Position, Setting, StepRow
 from scalescope_server.store.marks import Mark, read_marks
 from scalescope_server.store.measured_reader import MeasuredReader
 from scalescope_server.store.outbox_doors import OutboxReader
@@ -19,6 +19,7 @@ from scalescope_server.store.pruning_reader import PruningReader
 from scalescope_server.store.records import EventRow, FindingRow, RunDetail, RunId, RunState, RunSummary, Series
 from scalescope_server.store.run_detail import read_run
 from scalescope_server.store.runs import Filter, count_states, list_runs, summaries
+from scalescope_server.store.setting import read_setting
 from scalescope_server.store.snapshots import found_run, steps_of
 
 
@@ -112,7 +113,7 @@ class Reader(AlertReader, MeasuredReader, PruningReader, OutboxReader):
             return read(connection, found_run(connection, run).key, asked, cursor=cursor, limit=limit)
 
     def findings(self, run: str) -> list[FindingRow]:
-        """Worst first, then newest first; closed ones too."""
+        """Worst first, then what began first; closed ones too."""
         with self.reading() as connection:
             return history.read_findings(connection, found_run(connection, run).key)
 
@@ -131,6 +132,11 @@ class Reader(AlertReader, MeasuredReader, PruningReader, OutboxReader):
         with self.reading() as connection:
             scaler: dict[str, object] | None = found_run(connection, run).scaler
             return scaler
+
+    def setting(self, run: str) -> Setting:
+        """What holds of it beside its updates, as it was told last."""
+        with self.reading() as connection:
+            return read_setting(connection, found_run(connection, run))
 
     def judgement(self, run: str) -> tuple[int, bytes]:
         """(how many updates are judged, state) as the judge committed last; 0 and empty before its first pass."""

@@ -1,0 +1,189 @@
+"""The scaler is not used as it was meant: made anew, not restored, not needed, never applied, or nothing to scale."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from scalescope_server.findings.scaler import ScalerRules
+from scalescope_server.store.judging import Setting, StepRow
+
+from tests.timelines import Scaler, codes_over_time, found_of
+
+HALF = Setting(elements={"fp16": 900, "fp32": 100}, autocast=("fp16",))
+BRAIN = Setting(elements={"bf16": 900, "fp32": 100}, autocast=("bf16",))
+FULL = Setting(elements={"fp32": 1000, "": 10})
+
+
+def test_a_scaler_made_anew_at_each_update_is_told_and_nothing_else() -> None:
+    rows = [StepRow(step, 0, 65536.0, True, 0, None, recreated=step > 0) for step in range(20)]
+    found = found_of(rows)
+    assert set(found) == {"SCALER_RECREATED"}
+    assert "made anew 19 times" in found["SCALER_RECREATED"].sentence
+    assert "It was 2^15 after an update and 2^16 at the next." in found["SCALER_RECREATED"].sentence
+    assert found["SCALER_RECREATED"].severity == "warning"
+
+
+def test_a_second_scaler_is_no_scaler_made_anew_again_and_again() -> None:
+    rows = Scaler(scale=2.0**10).run(100)
+    rows[50] = msgspec.structs.replace(rows[50], recreated=True)
+    assert found_of(rows) == {}
+
+
+def test_a_scaler_made_anew_in_each_epoch_is_told_from_the_third_on() -> None:
+    scaler = Scaler()
+    rows: list[StepRow] = []
+    for _ in range(5):
+        scaler.scale = 65536.0
+        epoch = scaler.run(100, lambda _, scale: scale > 2.0**13)
+        rows += [msgspec.structs.replace(epoch[0], recreated=bool(rows)), *epoch[1:]]
+    seen = list(codes_over_time(rows, 100))
+    assert "SCALER_RECREATED" not in seen[2]
+    assert "SCALER_RECREATED" in seen[3]
+    found = found_of(rows)["SCALER_RECREATED"]
+    assert "It was 2^13 after an update and 2^16 at the next." in found.sentence
+
+
+def test_a_segment_that_ends_closes_what_its_scalers_were() -> None:
+    scaler = Scaler(scale=2.0**10)
+    rows = [msgspec.structs.replace(row, recreated=True) for row in scaler.run(10)]
+    scaler.resume()
+    found = found_of(rows + scaler.run(10))["SCALER_RECREATED"]
+    assert (found.first_step, found.last_step) == (0, 9)
+
+
+def settled() -> tuple[Scaler, list[StepRow]]:
+    scaler = Scaler()
+    return scaler, scaler.run(300, lambda _, scale: scale > 2.0**12)
+
+
+def test_a_training_that_is_resumed_with_a_new_scaler_is_told_with_what_it_cost() -> None:
+    scaler, rows = settled()
+    scaler.resume(65536.0)
+    found = found_of(rows + scaler.run(100, lambda _, scale: scale > 2.0**12))
+    mismatch = found["RESUME_SCALE_MISMATCH"]
+    assert "begins with a scale of 2^16; the one before ended with 2^12 and was never there." in mismatch.sentence
+    assert "4 updates went by before one was applied." in mismatch.sentence
+    assert (mismatch.severity, mismatch.first_step, mismatch.last_step) == ("warning", 300, 304)
+
+
+def test_a_scaler_that_was_moved_while_it_was_loaded_is_told() -> None:
+    scaler = Scaler(scale=4096.0)
+    rows = scaler.run(40)
+    scaler.resume(8192.0)
+    assert "ended with 2^12" in found_of(rows + scaler.run(5))["RESUME_SCALE_MISMATCH"].sentence
+
+
+def test_a_training_that_goes_on_where_it_was_or_from_any_checkpoint_of_it_is_silent() -> None:
+    scaler = Scaler(scale=2.0**10, interval=50)
+    rows = scaler.run(140, lambda step, scale: scale > 2.0**11)
+    for scale in (scaler.scale, 2.0**10, 2.0**11):
+        scaler.resume(scale)
+        assert "RESUME_SCALE_MISMATCH" not in found_of(rows + scaler.run(20), ScalerRules(50))
+
+
+def test_a_checkpoint_that_was_saved_right_after_a_doubling_is_silent() -> None:
+    scaler = Scaler(scale=2.0**10, interval=50)
+    rows = scaler.run(50)
+    assert scaler.scale == 2.0**11
+    scaler.resume()
+    assert found_of(rows + scaler.run(20), ScalerRules(50)) == {}
+
+
+def test_a_start_over_before_anything_was_applied_is_silent() -> None:
+    scaler = Scaler()
+    rows = scaler.run(3, lambda _, scale: scale > 2.0**10)
+    scaler.resume(65536.0)
+    assert set(found_of(rows + scaler.run(50, lambda _, scale: scale > 2.0**12))) == {"CALIBRATION"}
+
+
+def test_a_short_training_that_ended_before_its_scale_fit_is_told_so_and_no_more() -> None:
+    rows = Scaler().run(1, lambda *_: True)
+    assert set(found_of(rows)) == {"CALIBRATION"}
+    found = found_of(rows, setting=Setting(ended=True))
+    assert set(found) == {"NO_STEP_APPLIED"}
+    assert found["NO_STEP_APPLIED"].severity == "info"
+    assert "The only update was not applied, but skipped at a scale of 2^16." in found["NO_STEP_APPLIED"].sentence
+
+
+def test_a_training_that_ends_after_it_settled_was_applied() -> None:
+    rows = Scaler().run(30, lambda _, scale: scale > 2.0**12)
+    assert set(found_of(rows, setting=Setting(ended=True))) == {"CALIBRATION"}
+
+
+def test_a_fixed_scale_at_which_every_update_is_skipped_is_told_at_once() -> None:
+    rows = [StepRow(step, 0, 512.0, True, None, "head.weight") for step in range(8)]
+    found = found_of(rows, ScalerRules(2000, "LossScaler", 1.0, 1.0))
+    assert set(found) == {"NO_STEP_APPLIED"}
+    assert found["NO_STEP_APPLIED"].severity == "warning"
+    assert found["NO_STEP_APPLIED"].sentence == "None of 8 updates was applied: all were skipped at a scale of 2^9."
+    rows += [StepRow(step, 0, 512.0, False, None, None) for step in range(8, 30)]
+    assert found_of(rows)["NO_STEP_APPLIED"].last_step == 7
+
+
+def test_skips_without_a_scale_are_told_where_nothing_was_applied() -> None:
+    rows = [StepRow(step, 0, None, True, None, None) for step in range(40)]
+    assert found_of(rows)["NO_STEP_APPLIED"].sentence == "None of 40 updates was applied: all were skipped."
+
+
+@pytest.mark.parametrize(
+    ("setting", "cause"),
+    [
+        (Setting(elements={"fp32": 100}, zero=True), "All gradients of the last sample are zero."),
+        (FULL, "All gradients are computed in fp32"),
+        (HALF, "Either the gradients are as good as zero"),
+    ],
+)
+def test_a_scale_that_doubles_for_ever_is_told_with_the_cause_that_shows(setting: Setting, cause: str) -> None:
+    rows = Scaler(interval=1).run(300)
+    found = found_of(rows, ScalerRules(1), setting=setting)
+    assert set(found) == {"SCALE_RUNAWAY"}
+    assert (
+        f"The scale was doubled 111 times, to 2^127, and nothing overflowed. {cause}" in found["SCALE_RUNAWAY"].sentence
+    )
+    assert (found["SCALE_RUNAWAY"].first_step, found["SCALE_RUNAWAY"].last_step) == (44, None)
+
+
+def test_a_high_scale_that_overflows_now_and_then_does_not_run_away() -> None:
+    rows = Scaler(scale=2.0**50, interval=5).run(400, lambda _, scale: scale > 2.0**62)
+    assert "SCALE_RUNAWAY" not in found_of(rows, ScalerRules(5))
+    assert "SCALE_RUNAWAY" not in found_of(Scaler(scale=2.0**16, interval=10).run(400), ScalerRules(10))
+
+
+def test_a_scale_that_finds_its_ceiling_after_all_does_not_run_away_any_more() -> None:
+    rows = Scaler(interval=1).run(80, lambda step, _: step == 60)
+    assert found_of(rows, ScalerRules(1), setting=HALF)["SCALE_RUNAWAY"].last_step == 59
+
+
+def test_a_scaler_under_bf16_is_told_as_useless_and_its_high_scale_is_no_other_matter() -> None:
+    found = found_of(Scaler(interval=1).run(300), ScalerRules(1), setting=BRAIN)
+    assert set(found) == {"SCALER_USELESS"}
+    assert found["SCALER_USELESS"].severity == "info"
+    assert "Gradients are computed in bf16 (90.0 % of what is known)" in found["SCALER_USELESS"].sentence
+
+
+def test_a_scaler_in_fp32_is_useless_too() -> None:
+    assert set(found_of(Scaler().run(50), setting=FULL)) == {"SCALER_USELESS"}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        HALF,
+        Setting(elements={"fp32": 1000}, autocast=("fp16",)),
+        Setting(elements={"fp32": 10, "": 1000}),
+        Setting(elements={"fp16": 1, "bf16": 1000}),
+        Setting(elements={"e4m3fn": 1, "bf16": 1000}),
+        Setting(),
+    ],
+)
+def test_a_scaler_is_not_called_useless_where_anything_may_need_it(setting: Setting) -> None:
+    assert found_of(Scaler().run(50), setting=setting) == {}
+
+
+def test_a_scaler_that_is_off_or_fixed_or_new_is_not_called_useless() -> None:
+    rows = [StepRow(step, 0, None, False, None, None) for step in range(50)]
+    assert found_of(rows, setting=BRAIN) == {}
+    rows = [StepRow(step, 0, 1.0, False, None, None) for step in range(50)]
+    assert found_of(rows, ScalerRules(2000, "ConstantGradScaler", 1.0, 1.0), setting=BRAIN) == {}
+    assert found_of(rows, ScalerRules.of(None), setting=BRAIN) == {}
+    assert found_of(Scaler().run(10), setting=BRAIN) == {}
