@@ -28,11 +28,11 @@ SECRET_LETTERS = 4
 
 
 class Job(Struct, frozen=True):
-    """``url``: of the service. Without ``text`` it is only looked at. ``allowed``: networks beside the public ones."""
+    """``url``: of the service. ``allowed``: networks beside the public ones."""
 
     url: str
-    title: str = ""
-    text: str = ""
+    title: str
+    text: str
     kind: Kind = "info"
     allowed: tuple[str, ...] = ()
 
@@ -76,8 +76,6 @@ def answer(job: Job) -> Answer:
     service = Apprise.instantiate(job.url, asset=AppriseAsset(app_id="Scalescope", async_mode=False))
     if scheme_of(job.url) is None or not isinstance(service, NotifyBase):
         return Answer(understood=False, said=_without(job.url, said.lines))
-    if not job.text:
-        return Answer(understood=True)
     close_gate([parse_network(network) for network in job.allowed], refused.append)
     sent = Apprise(service).notify(
         job.text, title=job.title, notify_type=NotifyType(job.kind), body_format=NotifyFormat.TEXT

@@ -38,7 +38,7 @@ async def tell(url: str, message: Message, *, allowed: Sequence[Network], within
         kind="success" if over else _KINDS[message.severity],
         allowed=tuple(str(network) for network in allowed),
     )
-    answer = await ask(job, within_s)
+    answer = await _ask(job, within_s)
     if answer is None:
         return Outcome(f"the service did not take it within {within_s:g} s")
     if answer.refused is not None:
@@ -49,7 +49,13 @@ async def tell(url: str, message: Message, *, allowed: Sequence[Network], within
     return DELIVERED if answer.sent else Outcome(f"the service did not take it: {answer.said or 'it does not say why'}")
 
 
-async def ask(job: Job, within_s: float = WITHIN_S) -> Answer | None:
+def harmless(text: str) -> str:
+    """``text`` without what chats take for a call of everybody, or of somebody ("@channel", "<!here>")."""
+    # A mark of no width after it: read as it was, and no mention any more.
+    return text.replace("@", "@\u200b").replace("<!", "<\u200b!").replace("<#", "<\u200b#")
+
+
+async def _ask(job: Job, within_s: float) -> Answer | None:
     """Let the program do ``job``; None if it did not end in time, or broke."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -69,12 +75,6 @@ async def ask(job: Job, within_s: float = WITHIN_S) -> Answer | None:
         if process.returncode is None:
             process.kill()
             await process.wait()
-
-
-def harmless(text: str) -> str:
-    """``text`` without what chats take for a call of everybody, or of somebody ("@channel", "<!here>")."""
-    # A mark of no width after it: read as it was, and no mention any more.
-    return text.replace("@", "@\u200b").replace("<!", "<\u200b!").replace("<#", "<\u200b#")
 
 
 def _environment() -> dict[str, str]:

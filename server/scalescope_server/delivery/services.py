@@ -10,7 +10,7 @@ from __future__ import annotations
 SERVICES: dict[str, tuple[str, ...]] = {
     "Slack": ("slack",),
     "Discord": ("discord",),
-    "Microsoft Teams": ("msteams", "workflow", "workflows"),
+    "Microsoft Teams": ("workflow", "workflows"),
     "Google Chat": ("gchat",),
     "Mattermost": ("mmost", "mmosts"),
     "Rocket.Chat": ("rocket", "rockets"),
