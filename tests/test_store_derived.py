@@ -9,7 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import Histograms
 from scalescope.packing import Trimmed
-from scalescope_server.store.derived import format_code, gradient_sums
+from scalescope_server.store.derived import GradientSums, format_code, gradient_sums
+from scalescope_server.store.stacks import Stack
 
 from tests.batches import histograms
 
@@ -17,7 +18,12 @@ FORMATS = np.array([format_code("fp16"), format_code("torch.bfloat16"), format_c
 
 
 def derive(table: Histograms, formats: NDArray[np.uint8], scale: float | None) -> dict[str, float]:
-    return gradient_sums(Trimmed.of(table), formats, scale).values()
+    return sums(table, formats, scale).values()
+
+
+def sums(table: Histograms, formats: NDArray[np.uint8], scale: float | None) -> GradientSums:
+    (found,) = gradient_sums(Stack.of(Trimmed.of(table)), formats, [scale])
+    return found
 
 
 def test_shares_are_over_all_parameters_and_values_are_divided_by_the_scale() -> None:
@@ -59,10 +65,7 @@ def test_a_format_without_known_limits_has_no_subnormal_share(name: str | None) 
 
 def test_sums_of_two_ranks_are_those_of_all_their_rows() -> None:
     one, other = histograms([0, -15, -26], zero=1), histograms([-15, 3], zero=2, inf=1)
-    whole = gradient_sums(Trimmed.of(Histograms.stack([one, other])), FORMATS[:2], 4.0)
-    assert (
-        gradient_sums(Trimmed.of(one), FORMATS[:1], 4.0).plus(gradient_sums(Trimmed.of(other), FORMATS[1:2], 4.0))
-        == whole
-    )
+    whole = sums(Histograms.stack([one, other]), FORMATS[:2], 4.0)
+    assert sums(one, FORMATS[:1], 4.0).plus(sums(other, FORMATS[1:2], 4.0)) == whole
     assert whole.values()["grad_norm"] == math.inf
-    assert gradient_sums(Trimmed.of(Histograms.empty(1)), FORMATS[:1], 4.0).plus(whole) == whole
+    assert sums(Histograms.empty(1), FORMATS[:1], 4.0).plus(whole) == whole

@@ -8,6 +8,7 @@ the size that the header implies *before* anything is decompressed, and a frame 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -150,16 +151,36 @@ def unpack(packed: PackedHistograms, rows: NDArray[np.int64] | None = None) -> H
 
 def unpack_trimmed(packed: PackedHistograms, rows: NDArray[np.int64] | None = None) -> Trimmed:
     """The same with the columns that were kept alone. Raises :class:`PackedError` as :func:`unpack` does."""
-    sizes = _part_sizes(packed)
+    sizes = part_sizes(packed)
     raw = np.frombuffer(decompress(packed.body, expected=sum(sizes)), np.uint8)
     kept, whole, real = raw[: sizes[0]], raw[sizes[0] : sizes[0] + sizes[1]], raw[sizes[0] + sizes[1] :]
     # A row of counts is a row, one of the other values is a column.
-    counts = _unshuffled(kept, _type_of(packed.width), (packed.rows, packed.bins), rows, 0)
-    classes = _unshuffled(whole, "<i8", (_COLUMNS_OF_COUNTS, packed.rows), rows, 1)
-    amax, squares = _unshuffled(real, "<f8", (_COLUMNS_OF_VALUES, packed.rows), rows, 1)
+    counts = _some_unshuffled(kept, _type_of(packed.width), (packed.rows, packed.bins), rows, 0)
+    classes = _some_unshuffled(whole, "<i8", (_COLUMNS_OF_COUNTS, packed.rows), rows, 1)
+    amax, squares = _some_unshuffled(real, "<f8", (_COLUMNS_OF_VALUES, packed.rows), rows, 1)
     table = Trimmed(packed.low, counts, classes, amax, squares)
     _check_values(table)
     return table
+
+
+def opened(packed: PackedHistograms) -> tuple[NDArray[np.integer], bytes]:
+    """(counts [rows, bins]; what is packed behind them, for :func:`values_of`). Nothing but the sizes is checked.
+
+    Raises:
+        PackedError: if the header is out of bounds, or the body is not as long as it implies.
+    """
+    sizes = part_sizes(packed)
+    raw = decompress(packed.body, expected=sum(sizes))
+    kept = np.frombuffer(raw, np.uint8, sizes[0])
+    return _unshuffled(kept, _type_of(packed.width), (packed.rows, packed.bins)), raw[sizes[0] :]
+
+
+def values_of(tails: Sequence[bytes], rows: int) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """What lies behind the counts of several tables: (classes [tables, 3, rows], amax and squares [tables, rows])."""
+    raw, edge = np.frombuffer(b"".join(tails), np.uint8).reshape(len(tails), -1), _COLUMNS_OF_COUNTS * rows * 8
+    classes = _unshuffled(raw[:, :edge], "<i8", (len(tails), _COLUMNS_OF_COUNTS, rows))
+    real = _unshuffled(raw[:, edge:], "<f8", (len(tails), _COLUMNS_OF_VALUES, rows))
+    return classes, real[:, 0], real[:, 1]
 
 
 def compress(raw: bytes) -> bytes:
@@ -182,7 +203,12 @@ def decompress(body: bytes, *, expected: int) -> bytes:
         raise PackedError(f"the zstd frame is damaged: {error}") from error
 
 
-def _part_sizes(packed: PackedHistograms) -> list[int]:
+def part_sizes(packed: PackedHistograms) -> list[int]:
+    """The bytes of the counts, the classes and the values that a table unpacks to.
+
+    Raises:
+        PackedError: if its header is out of bounds.
+    """
     fits = (
         0 <= packed.rows <= MAX_ROWS
         and packed.bins >= 0
@@ -225,16 +251,23 @@ def _shuffled(values: NDArray[np.generic]) -> bytes:
     return plain.T.tobytes()
 
 
-def _unshuffled(
+def _some_unshuffled(
     raw: NDArray[np.uint8], dtype: str, shape: tuple[int, int], rows: NDArray[np.int64] | None, axis: int
 ) -> NDArray[Any]:
     """The values of ``shape``, or of them only ``rows`` along ``axis``."""
-    size = np.dtype(dtype).itemsize
     if rows is not None:
-        raw = raw.reshape(size, *shape).take(rows, axis + 1)
+        raw = raw.reshape(np.dtype(dtype).itemsize, *shape).take(rows, axis + 1)
         shape = (len(rows), shape[1]) if axis == 0 else (shape[0], len(rows))
-    found = np.empty((shape[0] * shape[1], size), np.uint8)
+    return _unshuffled(raw, dtype, shape)
+
+
+def _unshuffled(raw: NDArray[np.uint8], dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """The values of ``shape``; of a table in each row of ``raw``, where it has the three dimensions of several."""
+    size = np.dtype(dtype).itemsize
+    tables = shape[0] if len(shape) == 3 else 1
+    planes = raw.reshape(tables, size, -1)
+    found = np.empty((tables, planes.shape[2], size), np.uint8)
     # One byte after the other: numpy is slow to transpose a few long rows.
-    for byte, plane in enumerate(raw.reshape(size, -1)):
-        found[:, byte] = plane
+    for byte in range(size):
+        found[:, :, byte] = planes[:, byte]
     return found.view(dtype).reshape(shape)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Never
 
 import numpy as np
 from numpy.typing import NDArray
-from scalescope.packing import PackedError, Trimmed, unpack_trimmed
+from scalescope.packing import PackedError, part_sizes
 from scalescope.rows import column_arrays, indexes, tallied, times
 from scalescope.wire import Bye, Event, Layout, Probe, Record, Sample, Setup, Steps, Tally, WireError
 
@@ -18,11 +18,9 @@ from scalescope_server.store.derived import MERGED_SERIES
 from scalescope_server.store.errors import BadRecord
 from scalescope_server.store.json_text import dumps, json_object
 from scalescope_server.store.levels import MAX_STEP
+from scalescope_server.store.stacks import MAX_NUMEL
 from scalescope_server.store.tables import STEP_COLUMNS
 from scalescope_server.store.texts import storable
-
-# No tensor is larger, and 8**8 samples of this size still add up within int64.
-MAX_NUMEL = 2**38
 
 # Names that mean something else than a number the user logged; hers are kept beside them.
 _TAKEN = frozenset({"applied", "attempted", *MERGED_SERIES})
@@ -62,11 +60,10 @@ class Updates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """A :class:`Sample` record: its table, and the layout's index of each row."""
+    """A :class:`Sample` record, and the layout's index of each row. Its table is unpacked with others (``stacks``)."""
 
     record: Sample
     indexes: NDArray[np.int64]
-    table: Trimmed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,22 +162,11 @@ def _check_columns(record: Steps, columns: dict[str, Rows]) -> None:
 def _measured(record: Sample) -> Measured:
     _check_place(record)
     try:
-        # The table first: it bounds the number of rows, which a header may give as anything.
-        table = unpack_trimmed(record.table)
-        rows = indexes(record)
+        # The header first: it may give any number of rows.
+        part_sizes(record.table)
+        return Measured(record, indexes(record))
     except (WireError, PackedError) as error:
         raise BadRecord("sample", record.sequence, str(error)) from error
-    if _largest(table) > MAX_NUMEL:
-        _refuse(record, f"expected tensors of at most {MAX_NUMEL} elements, got a larger one")
-    if (table.sum_squares < 0).any():
-        _refuse(record, "expected sums of squares of at least 0, got a negative one")
-    return Measured(record, rows, table)
-
-
-def _largest(table: Trimmed) -> float:
-    """Elements of the largest tensor, as float64: the sum of counts that cannot be would leave int64."""
-    counted = table.counts.astype(np.float64) @ np.ones(table.counts.shape[1])
-    return float((counted + table.classes.astype(np.float64).sum(axis=0)).max(initial=0))
 
 
 def _tallied(record: Tally | Probe) -> Tallied:

@@ -9,14 +9,15 @@ scale of the step over the non-zeros (the low bound).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scalescope.numerics.formats import BF16, E4M3FN, E5M2, FP16, FP32, FloatFormat, known_format
-from scalescope.packing import Trimmed
 
 from scalescope_server.store.columns import Columns
+from scalescope_server.store.stacks import Stack
 
 DERIVED = ("zero_share", "subnormal_share", "flush_share", "amax", "grad_norm", "update_ratio")
 
@@ -87,28 +88,34 @@ class UpdateSums(NamedTuple):
         return {"update_ratio": math.sqrt(self.moved / self.held)} if self.held else {}
 
 
-def gradient_sums(table: Trimmed, formats: NDArray[np.uint8], scale: float | None) -> GradientSums:
-    """Of one sample of gradients, scaled by ``scale``. ``formats``: code of each row's compute format, uint8 [rows]."""
+def gradient_sums(stack: Stack, formats: NDArray[np.uint8], scales: Sequence[float | None]) -> Iterator[GradientSums]:
+    """Of each sample of gradients by itself, scaled by its scale.
+
+    ``formats``: code of each row's compute format, uint8 [rows].
+    """
     codes = np.flatnonzero(np.bincount(formats))
     # In float64 they are exact up to 2**53, and a product with a matrix is much faster than sums of whole numbers.
     of_code = (formats == codes[:, None]).astype(np.float64)
-    counts = of_code @ table.counts.astype(np.float64)
-    classes = of_code @ table.classes.T.astype(np.float64)
-    zero, inf, nan = classes.sum(axis=0).tolist()
-    nonzero = float(counts.sum())
+    counts = of_code @ stack.counts
+    classes = of_code @ stack.classes.transpose(0, 2, 1).astype(np.float64)
+    zero, inf, nan = classes.sum(axis=1).T
+    nonzero = counts.sum(axis=(1, 2))
     known = [(i, limits) for i, code in enumerate(codes.tolist()) if (limits := _FORMATS[code]) is not None]
-    return GradientSums(
-        elements=nonzero + zero + inf + nan,
-        zero=zero,
-        nonzero=nonzero,
-        flushed=float(counts[:, : max(FP16.flush_exponent - table.low, 0)].sum()),
-        subnormal=sum(float(counts[i, : max(f.min_normal_exponent - table.low, 0)].sum()) for i, f in known),
-        of_known=sum(float(counts[i].sum() + classes[i].sum()) for i, _ in known),
-        amax=_unscaled(float(table.amax.max(initial=0.0)), scale),
-        norm=_unscaled(math.sqrt(float(table.sum_squares.sum())), scale),
-        nan=nan,
-        inf=inf,
-    )
+    none = np.zeros(len(nonzero))
+    subnormal = sum((_below(counts[:, i : i + 1], f.min_normal_exponent - stack.low) for i, f in known), none)
+    of_known = sum((counts[:, i].sum(axis=1) + classes[:, i].sum(axis=1) for i, _ in known), none)
+    flushed = _below(counts, FP16.flush_exponent - stack.low)
+    amax, norm = stack.amax.max(axis=1, initial=0.0), np.sqrt(stack.sum_squares.sum(axis=1))
+    sums = (nonzero + zero + inf + nan, zero, nonzero, flushed, subnormal, of_known, amax, norm, nan, inf)
+    for row, scale in zip(np.stack(sums, axis=1).tolist(), scales, strict=True):
+        found = GradientSums(*row)
+        yield found._replace(amax=_unscaled(found.amax, scale), norm=_unscaled(found.norm, scale))
+
+
+def _below(counts: NDArray[np.float64], columns: int) -> NDArray[np.float64]:
+    """The counts of the first so many columns, all together, of each sample."""
+    found: NDArray[np.float64] = counts[:, :, : max(columns, 0)].sum(axis=(1, 2))
+    return found
 
 
 def update_sums(columns: Columns) -> UpdateSums | None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scalescope.packing import compress, decompress
-from sqlalchemy import Connection, Row, Select, Table, and_, bindparam, func, insert, literal, or_, select
+from sqlalchemy import Connection, Row, Select, Table, bindparam, func, insert, literal, select
 
-from scalescope_server.store.bulk import merge_rows
+from scalescope_server.store import tables
+from scalescope_server.store.bulk import Columns, insert_rows, merge_rows
 from scalescope_server.store.levels import bucket_size, lowest_for
 
 # Buckets read and written at once: a statement costs as much as folding one of them, and each is as large as a
@@ -24,6 +25,9 @@ Place = slice | NDArray[np.int64]
 
 Each = TypeVar("Each")
 Group = TypeVar("Group", bound=Hashable)
+Write = Callable[[Connection, Table, Columns], None]
+
+_BUCKETS = tuple(f"bucket_{i}" for i in range(AT_ONCE))
 
 
 class Key(NamedTuple):
@@ -39,40 +43,59 @@ class Key(NamedTuple):
     scale_flag: int
 
 
-class Keyed(Protocol):
-    """A record just stored: its key at level 0, where the bucket is the step."""
+class Growing(Protocol):
+    """What is added up in one bucket: a row for each of the run's first parameters, or modules."""
 
-    @property
-    def key(self) -> Key: ...
+    def grow(self, rows: int) -> None:
+        """Have at least so many rows, where they are new of nothing."""
 
 
-Item = TypeVar("Item", bound=Keyed)
-Pile = TypeVar("Pile")
+Pile = TypeVar("Pile", bound=Growing)
 
 
 @dataclass(frozen=True, slots=True)
-class Sort(Generic[Item, Pile]):
+class Sort(Generic[Pile]):
     """How one sort of records is folded into the levels in ``rolled``.
 
-    ``piled``: the pile of records of one bucket; ``joined``: that of several piles, none of which changes. ``stored``:
-    the pile of a row; ``columns``: what of a row is its pile.
+    ``empty``: a pile of so many rows; ``joined``: that of several piles, none of which changes. ``stored``: the pile of
+    a row; ``columns``: what of a row is its pile.
     """
 
     rolled: Table
-    piled: Callable[[Sequence[Item]], Pile]
+    empty: Callable[[int], Pile]
     joined: Callable[[Sequence[Pile]], Pile]
     stored: Callable[[Row[Any]], Pile]
     columns: Callable[[Pile], dict[str, Any]]
 
-    def add(self, connection: Connection, new: Sequence[Item], levels: int, every: int) -> None:
-        """Add records, each told once, to the levels up to ``levels``, in a run that takes one ``every`` so many steps.
 
-        What is new in a bucket is piled up once, and then added to that of the level above.
-        """
-        for (run, kind, rank), items in _grouped(new, lambda item: item.key[:3]).items():
-            lowest = lowest_level(connection, self.rolled, run, kind, rank) or lowest_for(every)
-            in_bucket = _grouped(items, partial(_bucket, level=lowest))
-            piles = {key: self.piled(some) for key, some in in_bucket.items()}
+@dataclass(frozen=True, slots=True)
+class Heap(Generic[Pile]):
+    """What is new of one sort of records of a run: a pile for each bucket of the lowest level that is kept of them."""
+
+    sort: Sort[Pile]
+    _piles: dict[Key, Pile] = field(default_factory=dict)
+    _lowest: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def bucket_of(self, connection: Connection, exact: Key) -> Key:
+        """The bucket of a record with this key at level 0, where the bucket is the step."""
+        whose = (exact.kind, exact.rank)
+        if whose not in self._lowest:
+            self._lowest[whose] = _lowest_kept(connection, self.sort.rolled, exact)
+        return _above(exact, self._lowest[whose])
+
+    def at(self, bucket: Key, rows: int) -> Pile:
+        """What is new in ``bucket``, to be added to; it has at least so many rows."""
+        pile = self._piles.get(bucket)
+        if pile is None:
+            pile = self._piles[bucket] = self.sort.empty(rows)
+        else:
+            pile.grow(rows)
+        return pile
+
+    def fold(self, connection: Connection, levels: int) -> None:
+        """Add all of it to the levels up to ``levels``: a pile to its own, and together with others to those above."""
+        for (_, _, _, lowest), of_one in _grouped(self._piles, lambda key: key[:4]).items():
+            piles = {key: self._piles[key] for key in of_one}
             self._store(connection, piles)
             for _ in range(lowest, levels):
                 below = _grouped(piles, lambda key: _above(key, 1))
@@ -80,16 +103,28 @@ class Sort(Generic[Item, Pile]):
                 self._store(connection, piles)
 
     def _store(self, connection: Connection, piles: Mapping[Key, Pile]) -> None:
+        """Add piles of one level."""
         keys = sorted(piles)
         for first in range(0, len(keys), AT_ONCE):
             some = keys[first : first + AT_ONCE]
-            stored = _stored(connection, self.rolled, some)
-            together = {key: [self.stored(stored[key]), piles[key]] if key in stored else [piles[key]] for key in some}
-            rows = [key._asdict() | self.columns(self._together(parts)) for key, parts in together.items()]
-            merge_rows(connection, self.rolled, {name: [row[name] for row in rows] for name in rows[0]})
+            stored = _stored(connection, self.sort.rolled, some)
+            self._write(connection, insert_rows, {key: piles[key] for key in some if key not in stored})
+            both = {key: self._together([self.sort.stored(row), piles[key]]) for key, row in stored.items()}
+            self._write(connection, merge_rows, both)
+
+    def _write(self, connection: Connection, write: Write, piles: Mapping[Key, Pile]) -> None:
+        rows = [key._asdict() | self.sort.columns(pile) for key, pile in piles.items()]
+        if rows:
+            write(connection, self.sort.rolled, {name: [row[name] for row in rows] for name in rows[0]})
 
     def _together(self, piles: Sequence[Pile]) -> Pile:
-        return piles[0] if len(piles) == 1 else self.joined(piles)
+        return piles[0] if len(piles) == 1 else self.sort.joined(piles)
+
+
+def _lowest_kept(connection: Connection, rolled: Table, exact: Key) -> int:
+    """The lowest level of the records of this kind and rank; of the first of them, by how seldom the run takes one."""
+    stored = lowest_level(connection, rolled, exact.run, exact.kind, exact.rank)
+    return lowest_for(connection.execute(_EVERY, {"of_run": exact.run}).scalar_one()) if stored is None else stored
 
 
 def lowest_level(connection: Connection, rolled: Table, run: int, kind: str, rank: int) -> int | None:
@@ -102,10 +137,6 @@ def lowest_level(connection: Connection, rolled: Table, run: int, kind: str, ran
 def _lowest(rolled: Table) -> Select[Any]:
     of_records = (rolled.c[name] == bindparam(name) for name in ("run", "kind", "rank"))
     return select(func.min(rolled.c.level)).where(*of_records)
-
-
-def _bucket(item: Keyed, *, level: int) -> Key:
-    return _above(item.key, level)
 
 
 def _above(key: Key, levels: int) -> Key:
@@ -121,21 +152,20 @@ def _grouped(items: Iterable[Each], key_of: Callable[[Each], Group]) -> dict[Gro
 
 
 def _stored(connection: Connection, rolled: Table, keys: Sequence[Key]) -> Mapping[Key, Row[Any]]:
-    """The rows of ``keys`` that there are."""
-    wanted = {_bound(name, i): value for i, key in enumerate(keys) for name, value in key._asdict().items()}
-    found = connection.execute(_with_keys(rolled, len(keys)), wanted)
-    return {Key(*(getattr(row, name) for name in Key._fields)): row for row in found}
+    """The rows that there are of at most ``AT_ONCE`` rising ``keys`` of one level, kind and rank, in their order."""
+    buckets = [key.bucket for key in keys]
+    # One statement for any number of them.
+    wanted = dict(zip(_BUCKETS, buckets + buckets[-1:] * (AT_ONCE - len(keys)), strict=True))
+    of_level = {name: getattr(keys[0], name) for name in ("run", "kind", "rank", "level")}
+    rows = connection.execute(_in_buckets(rolled), of_level | wanted)
+    found = {Key(*(getattr(row, name) for name in Key._fields)): row for row in rows}
+    return {key: found[key] for key in keys if key in found}
 
 
 @cache
-def _with_keys(rolled: Table, count: int) -> Select[Any]:
-    """The rows of ``count`` keys. Each is looked up in the index, as it would not be in a list of tuples."""
-    keys = (and_(*(rolled.c[name] == bindparam(_bound(name, i)) for name in Key._fields)) for i in range(count))
-    return select(rolled).where(or_(*keys))
-
-
-def _bound(name: str, index: int) -> str:
-    return f"{name}_{index}"
+def _in_buckets(rolled: Table) -> Select[Any]:
+    of_level = (rolled.c[name] == bindparam(name) for name in ("run", "kind", "rank", "level"))
+    return select(rolled).where(*of_level, rolled.c.bucket.in_([bindparam(name) for name in _BUCKETS]))
 
 
 def place_of(positions: NDArray[np.int64]) -> Place:
@@ -192,3 +222,6 @@ def promote(connection: Connection, stored: Table, run: int, level: int) -> None
         stored.c.run == run, stored.c.level == level, stored.c.bucket == 0
     )
     connection.execute(insert(stored).from_select([*(c.name for c in columns), "level"], first))
+
+
+_EVERY = select(tables.run.c.every).where(tables.run.c.key == bindparam("of_run"))

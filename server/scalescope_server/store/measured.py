@@ -1,71 +1,136 @@
-"""Samples on their way into the tables: the table as it came, and the series derived from it."""
+"""Samples on their way into the tables: the table as it came, its place in the roll-ups, the series derived from it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scalescope.wire import Sample, SampleKind, Subject
 
 from scalescope_server.store import tables
 from scalescope_server.store.bulk import insert_rows
 from scalescope_server.store.decoding import Measured
 from scalescope_server.store.derived import GradientSums, gradient_sums
 from scalescope_server.store.derived_points import enter_derived
-from scalescope_server.store.folding import Key, packed_positions
+from scalescope_server.store.folding import Key, packed_positions, place_of
 from scalescope_server.store.gathered import gather
 from scalescope_server.store.layouts import Places, places_of, subject_of
 from scalescope_server.store.origin import Origin
-from scalescope_server.store.sample_rollup import NewSample, packed_columns
+from scalescope_server.store.sample_rollup import HEADER_AND_BODY
+from scalescope_server.store.stacks import Stack, stacked
+from scalescope_server.store.tables import ALL_RANKS
 from scalescope_server.store.transaction import Transaction
 from scalescope_server.store.values import scale_key
+
+Told = list[tuple[int, GradientSums]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alike:
+    """Samples of one kind that have the same rows, or the same of their ``rows``.
+
+    ``indexes``, ``positions``: the layout's index and the run's position of each, int64 [rows].
+    """
+
+    kind: SampleKind
+    records: Sequence[Sample]
+    rows: NDArray[np.int64]
+    indexes: NDArray[np.int64]
+    positions: NDArray[np.int64]
+
+    @property
+    def subject(self) -> Subject:
+        return subject_of(self.kind)
+
+    def take(self, rows: NDArray[np.int64]) -> Alike:
+        """The same of some of their rows alone."""
+        return replace(self, rows=self.rows[rows], indexes=self.indexes[rows], positions=self.positions[rows])
+
+    def of(self, stack: Stack) -> Stack:
+        """Their rows of a stack of whole samples."""
+        return stack if len(self.rows) == stack.amax.shape[1] else stack.take(self.rows)
 
 
 def enter_samples(transaction: Transaction, origin: Origin, records: Sequence[Measured]) -> None:
     """Store the samples of one caller.
 
     Raises:
-        BadRecord: if one has an index outside the caller's layout.
+        BadRecord: if one has an index outside the caller's layout, or a table that cannot be one.
     """
     if not records:
         return
     places = places_of(transaction.connection, origin)
-    rows = []
-    for measured in records:
-        subject = subject_of(measured.record.kind)
-        positions = places.positions_of(subject, measured.indexes, measured.record)
-        rows.append(_row(origin, measured, positions))
-        new = NewSample(_key(origin, measured), measured.table, positions)
-        waiting = transaction.news(origin.run).samples
-        waiting.append(new)
-        if origin.merges:
-            waiting.extend(new.merged(places.share_of(subject, measured.indexes)))
-    insert_rows(transaction.connection, tables.sample, {name: [row[name] for row in rows] for name in rows[0]})
-    _enter_series(transaction, origin, places, [m for m in records if m.record.kind == "grad"])
+    alike = list(_alike(places, records))
+    insert_rows(transaction.connection, tables.sample, _columns(origin, records, alike))
+    told: Told = []
+    of_all: Told = []
+    for some in alike:
+        for chosen, stack in stacked(some.records):
+            piece = replace(some, records=some.records[chosen])
+            reported = _reported(places, piece) if origin.merges else None
+            _pile(transaction, origin, origin.rank, piece, stack)
+            if reported is not None:
+                leads = places.share_of(piece.subject, reported.indexes).leads.astype(np.int64)
+                _pile(transaction, origin, ALL_RANKS, reported, reported.of(stack), leads)
+            if piece.kind == "grad":
+                told += _sums(origin, places, piece, stack)
+                of_all += [] if reported is None else _sums(origin, places, reported, reported.of(stack))
+    _enter_series(transaction, origin, places, told, of_all, sequence=records[0].record.sequence)
 
 
-def _enter_series(transaction: Transaction, origin: Origin, places: Places, gradients: Sequence[Measured]) -> None:
+def _alike(places: Places, records: Sequence[Measured]) -> Iterator[Alike]:
+    """The samples of each kind in their order, as long as they are of the same rows."""
+    for kind in dict.fromkeys(measured.record.kind for measured in records):
+        of_kind = (measured for measured in records if measured.record.kind == kind)
+        for _, of_rows in groupby(of_kind, key=lambda m: (m.record.parameters, m.record.table.rows)):
+            first, *others = of_rows
+            positions = places.positions_of(subject_of(kind), first.indexes, first.record)
+            rows = np.arange(len(positions))
+            yield Alike(kind, [first.record, *(m.record for m in others)], rows, first.indexes, positions)
+
+
+def _reported(places: Places, alike: Alike) -> Alike | None:
+    """What the merge of all ranks takes of them; None for nothing."""
+    rows = np.flatnonzero(places.share_of(alike.subject, alike.indexes).reports)
+    return alike.take(rows) if rows.size else None
+
+
+def _pile(
+    transaction: Transaction,
+    origin: Origin,
+    rank: int,
+    alike: Alike,
+    stack: Stack,
+    samples: int | NDArray[np.int64] = 1,
+) -> None:
+    """Add samples to what is new in their buckets. ``samples``: as how many of them each row counts."""
+    heap, rows = transaction.news(origin.run).samples, int(alike.positions.max(initial=-1)) + 1
+    buckets = [heap.bucket_of(transaction.connection, _key(origin, record, rank)) for record in alike.records]
+    place, first = place_of(alike.positions), 0
+    for bucket, same in groupby(buckets):
+        last = first + len(list(same))
+        heap.at(bucket, rows).add_all(place, stack.part(slice(first, last)), samples)
+        first = last
+
+
+def _sums(origin: Origin, places: Places, alike: Alike, stack: Stack) -> Told:
+    """(step, sums) of each sample of gradients."""
+    scales = [record.scale for record in alike.records]
+    sums = gradient_sums(stack, places.formats[alike.indexes], scales)
+    return [(origin.first_step + record.step, each) for record, each in zip(alike.records, sums, strict=True)]
+
+
+def _enter_series(
+    transaction: Transaction, origin: Origin, places: Places, told: Told, of_all: Told, *, sequence: int
+) -> None:
     """Store the series of gradients: those of this rank, and its part in those of all ranks."""
-    if not gradients:
-        return
-    sequence = gradients[0].record.sequence
-    told = [(_step(origin, m), _sums(m, places, np.arange(m.table.rows)).values()) for m in gradients]
-    enter_derived(transaction, origin, told, of_all="amax", sequence=sequence)
+    enter_derived(transaction, origin, [(step, sums.values()) for step, sums in told], of_all="amax", sequence=sequence)
     if origin.merges:
-        reported = [(m, np.flatnonzero(places.share.of(m.indexes).reports)) for m in gradients]
-        parts = [(_step(origin, m), _sums(m, places, rows)) for m, rows in reported if rows.size]
-        gather(transaction, origin, "grad", parts, alone=places.share.alone, sequence=sequence)
-
-
-def _sums(measured: Measured, places: Places, rows: NDArray[np.int64]) -> GradientSums:
-    """Of some of the rows of a sample of gradients."""
-    table = measured.table if len(rows) == measured.table.rows else measured.table.take(rows)
-    return gradient_sums(table, places.formats[measured.indexes[rows]], measured.record.scale)
-
-
-def _step(origin: Origin, measured: Measured) -> int:
-    return origin.first_step + measured.record.step
+        gather(transaction, origin, "grad", of_all, alone=places.share.alone, sequence=sequence)
 
 
 def is_periodic(reason: str) -> bool:
@@ -73,27 +138,28 @@ def is_periodic(reason: str) -> bool:
     return reason == "periodic"
 
 
-def _key(origin: Origin, measured: Measured) -> Key:
-    record = measured.record
+def _key(origin: Origin, record: Sample, rank: int) -> Key:
     scale, flag = scale_key(record.scale)
     step = origin.first_step + record.step
-    return Key(origin.run, record.kind, origin.rank, 0, step, is_periodic(record.reason), scale, flag)
+    return Key(origin.run, record.kind, rank, 0, step, is_periodic(record.reason), scale, flag)
 
 
-def _row(origin: Origin, measured: Measured, positions: NDArray[np.int64]) -> dict[str, Any]:
-    record = measured.record
-    scale, flag = scale_key(record.scale)
+def _columns(origin: Origin, measured: Sequence[Measured], alike: Sequence[Alike]) -> dict[str, list[Any]]:
+    """The columns of the rows, in the order in which they were told."""
+    placed = {r.sequence: positions for a in alike for positions in [packed_positions(a.positions)] for r in a.records}
+    records = [each.record for each in measured]
+    scales = [scale_key(record.scale) for record in records]
     return {
-        "run": origin.run,
-        "kind": record.kind,
-        "rank": origin.rank,
-        "step": origin.first_step + record.step,
-        "segment": origin.segment,
-        "at": record.at,
-        "reason": record.reason,
-        "scale": scale,
-        "scale_flag": flag,
-        "micro_batches": record.micro_batches,
-        "positions": packed_positions(positions),
-        **packed_columns(record.table),
+        "run": [origin.run] * len(records),
+        "kind": [record.kind for record in records],
+        "rank": [origin.rank] * len(records),
+        "step": [origin.first_step + record.step for record in records],
+        "segment": [origin.segment] * len(records),
+        "at": [record.at for record in records],
+        "reason": [record.reason for record in records],
+        "scale": [scale for scale, _ in scales],
+        "scale_flag": [flag for _, flag in scales],
+        "micro_batches": [record.micro_batches for record in records],
+        "positions": [placed[record.sequence] for record in records],
+        **{name: [getattr(record.table, name) for record in records] for name in HEADER_AND_BODY},
     }

@@ -6,7 +6,7 @@ zeros and rests on fewer samples: every row counts its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,11 @@ from scalescope.packing import PackedHistograms, Trimmed, pack_trimmed, unpack_t
 from sqlalchemy import Row
 
 from scalescope_server.store import tables
-from scalescope_server.store.folding import Key, Place, Sort, counts_of, packed_counts, place_of
-from scalescope_server.store.parts import Share
-from scalescope_server.store.tables import ALL_RANKS
+from scalescope_server.store.folding import Place, Sort, counts_of, packed_counts
+from scalescope_server.store.stacks import Stack
+
+# The columns that hold a packed table, as it names them.
+HEADER_AND_BODY = ("rows", "low", "bins", "width", "body")
 
 
 @dataclass(slots=True, eq=False)
@@ -47,37 +49,31 @@ class Pile:
         kept.amax[place] = np.maximum(kept.amax[place], table.amax)
         self.samples[place] += samples
 
+    def add_all(self, place: Place, stack: Stack, samples: int | NDArray[np.int64] = 1) -> None:
+        """Add the rows of every sample of ``stack``, each of which rests on so many samples, to those at ``place``."""
+        self.kept = kept = self.kept.widened(stack.low, stack.end)
+        first = stack.low - kept.low
+        # Whole numbers below 2**53: many samples of the largest tensors.
+        counts = stack.counts.sum(axis=0).astype(np.int64)
+        kept.counts[place, first : first + counts.shape[1]] += counts
+        kept.classes[:, place] += stack.classes.sum(axis=0)
+        # In their order: of sums of floats it is a part.
+        for squares in stack.sum_squares:
+            kept.sum_squares[place] += squares
+        kept.amax[place] = np.maximum(kept.amax[place], stack.amax.max(axis=0))
+        self.samples[place] += samples * np.int64(len(stack.amax))
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NewSample:
-    """A sample just stored: its key at level 0, where the bucket is the step, and the places of its rows.
-
-    ``samples``: as how many samples each row counts, int64 [rows].
-    """
-
-    key: Key
-    table: Trimmed
-    positions: NDArray[np.int64]
-    samples: int | NDArray[np.int64] = 1
-
-    def merged(self, share: Share) -> Iterator[NewSample]:
-        """What the merge of all ranks takes of it, of which ``share`` is this rank's; nothing where it is none."""
-        rows = np.flatnonzero(share.reports)
-        if rows.size:
-            table = self.table if rows.size == self.table.rows else self.table.take(rows)
-            leads = share.leads[rows].astype(np.int64)
-            yield NewSample(self.key._replace(rank=ALL_RANKS), table, self.positions[rows], leads)
+    def grow(self, rows: int) -> None:
+        """Have at least so many rows."""
+        if rows > self.kept.rows:
+            grown = Pile.empty(rows)
+            grown.add(slice(0, self.kept.rows), self.kept, self.samples)
+            self.kept, self.samples = grown.kept, grown.samples
 
 
 def packed_columns(packed: PackedHistograms) -> dict[str, Any]:
     """A packed table as the columns that hold it."""
-    return {
-        "rows": packed.rows,
-        "low": packed.low,
-        "bins": packed.bins,
-        "width": packed.width,
-        "body": packed.body,
-    }
+    return {name: getattr(packed, name) for name in HEADER_AND_BODY}
 
 
 def packed_of(row: Row[Any]) -> PackedHistograms:
@@ -88,13 +84,6 @@ def packed_of(row: Row[Any]) -> PackedHistograms:
 def pile_of(row: Row[Any]) -> Pile:
     """The stored pile. ``row`` has the columns of ``sample_rollup``."""
     return Pile(unpack_trimmed(packed_of(row)), counts_of(row.samples, row.rows))
-
-
-def _piled(samples: Sequence[NewSample]) -> Pile:
-    pile = Pile.empty(max(int(sample.positions.max(initial=-1)) + 1 for sample in samples))
-    for sample in samples:
-        pile.add(place_of(sample.positions), sample.table, sample.samples)
-    return pile
 
 
 def _joined(piles: Sequence[Pile]) -> Pile:
@@ -108,4 +97,4 @@ def _columns(pile: Pile) -> dict[str, Any]:
     return {"samples": packed_counts(pile.samples), **packed_columns(pack_trimmed(pile.kept))}
 
 
-SAMPLES = Sort(tables.sample_rollup, _piled, _joined, pile_of, _columns)
+SAMPLES = Sort(tables.sample_rollup, Pile.empty, _joined, pile_of, _columns)

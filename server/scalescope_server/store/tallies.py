@@ -12,17 +12,18 @@ from sqlalchemy import Connection, insert
 
 from scalescope_server.store import tables
 from scalescope_server.store.bulk import insert_rows
-from scalescope_server.store.columns import packed_columns
+from scalescope_server.store.columns import Columns, packed_columns
 from scalescope_server.store.decoding import Tallied
 from scalescope_server.store.derived import update_sums
 from scalescope_server.store.derived_points import enter_derived
-from scalescope_server.store.folding import Key, packed_positions
+from scalescope_server.store.folding import Key, packed_positions, place_of
 from scalescope_server.store.gathered import gather
 from scalescope_server.store.layouts import Places, places_of
 from scalescope_server.store.measured import is_periodic
 from scalescope_server.store.origin import Origin
+from scalescope_server.store.parts import Share
 from scalescope_server.store.records import TallyKind
-from scalescope_server.store.tally_rollup import NewTally
+from scalescope_server.store.tables import ALL_RANKS
 from scalescope_server.store.transaction import Transaction
 from scalescope_server.store.values import scale_key
 
@@ -46,15 +47,38 @@ def enter_tallies(transaction: Transaction, origin: Origin, records: Sequence[Ta
         elif tallied.columns:
             rows.append(row)
         if tallied.columns:
-            new = NewTally(key, tallied.columns, positions)
-            waiting = transaction.news(origin.run).tallies
-            waiting.append(new)
-            if origin.merges:
-                waiting.extend(new.merged(places.share_of(_subject(tallied.record), tallied.indexes)))
+            _pile(transaction, key, tallied.columns, positions)
+        if tallied.columns and origin.merges:
+            _pile_of_all(
+                transaction, key, tallied, positions, places.share_of(_subject(tallied.record), tallied.indexes)
+            )
     if rows:
         columns = {name: [row[name] for row in rows] for name in rows[0]}
         insert_rows(transaction.connection, tables.tally, columns)
     _enter_series(transaction, origin, places, records)
+
+
+def _pile(
+    transaction: Transaction,
+    key: Key,
+    columns: Columns,
+    positions: NDArray[np.int64],
+    tallies: int | NDArray[np.int64] = 1,
+) -> None:
+    """Add a tally to what is new in its bucket. ``tallies``: as how many of them each row counts."""
+    heap = transaction.news(key.run).tallies
+    pile = heap.at(heap.bucket_of(transaction.connection, key), int(positions.max(initial=-1)) + 1)
+    pile.add(place_of(positions), columns, tallies)
+
+
+def _pile_of_all(
+    transaction: Transaction, key: Key, tallied: Tallied, positions: NDArray[np.int64], share: Share
+) -> None:
+    """Add what the merge of all ranks takes of a tally, of which ``share`` is this rank's."""
+    rows = np.flatnonzero(share.reports)
+    if rows.size:
+        columns = {name: values[rows] for name, values in tallied.columns.items()}
+        _pile(transaction, key._replace(rank=ALL_RANKS), columns, positions[rows], share.leads[rows].astype(np.int64))
 
 
 def _enter_series(transaction: Transaction, origin: Origin, places: Places, records: Sequence[Tallied]) -> None:

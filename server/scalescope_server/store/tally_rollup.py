@@ -6,7 +6,7 @@ tallies it rests on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,7 @@ from sqlalchemy import Row
 
 from scalescope_server.store import tables
 from scalescope_server.store.columns import Columns, Real, folded_all, packed_columns, values_of
-from scalescope_server.store.folding import Key, Place, Sort, counts_of, packed_counts, place_of
-from scalescope_server.store.parts import Share
-from scalescope_server.store.tables import ALL_RANKS
+from scalescope_server.store.folding import Place, Sort, counts_of, packed_counts
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +45,13 @@ class Pile:
         self.values[some] = mine
         self.tallies[place] += tallies
 
+    def grow(self, rows: int) -> None:
+        """Have at least so many rows."""
+        if rows > len(self.tallies):
+            grown = Pile.empty(rows)
+            grown.add(slice(0, len(self.tallies)), self.columns, self.tallies)
+            self.names, self.values, self.tallies = grown.names, grown.values, grown.tallies
+
     def _take(self, names: Iterable[str]) -> None:
         """Have columns of these names, where they are new with nothing known."""
         new = tuple(name for name in names if name not in self.names)
@@ -55,37 +60,9 @@ class Pile:
             self.values = np.concatenate([self.values, np.full((len(new), len(self.tallies)), np.nan)])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NewTally:
-    """A tally just stored: its key at level 0, where the bucket is the step, and the places of its rows.
-
-    ``tallies``: as how many tallies each row counts, int64 [rows].
-    """
-
-    key: Key
-    columns: Columns
-    positions: NDArray[np.int64]
-    tallies: int | NDArray[np.int64] = 1
-
-    def merged(self, share: Share) -> Iterator[NewTally]:
-        """What the merge of all ranks takes of it, of which ``share`` is this rank's; nothing where it is none."""
-        rows = np.flatnonzero(share.reports)
-        if rows.size:
-            columns = {name: values[rows] for name, values in self.columns.items()}
-            leads = share.leads[rows].astype(np.int64)
-            yield NewTally(self.key._replace(rank=ALL_RANKS), columns, self.positions[rows], leads)
-
-
 def pile_of(row: Row[Any]) -> Pile:
     """The stored pile, which may be added to. ``row`` has the columns of ``tally_rollup``."""
     return Pile(tuple(row.names), values_of(row), counts_of(row.tallies, row.rows))
-
-
-def _piled(tallies: Sequence[NewTally]) -> Pile:
-    pile = Pile.empty(max(int(tally.positions.max(initial=-1)) + 1 for tally in tallies))
-    for tally in tallies:
-        pile.add(place_of(tally.positions), tally.columns, tally.tallies)
-    return pile
 
 
 def _joined(piles: Sequence[Pile]) -> Pile:
@@ -99,4 +76,4 @@ def _columns(pile: Pile) -> dict[str, Any]:
     return {"tallies": packed_counts(pile.tallies), **packed_columns(pile.columns, len(pile.tallies))}
 
 
-TALLIES = Sort(tables.tally_rollup, _piled, _joined, pile_of, _columns)
+TALLIES = Sort(tables.tally_rollup, Pile.empty, _joined, pile_of, _columns)

@@ -14,13 +14,15 @@ from sqlalchemy import Connection, bindparam, func, insert, select, update
 from scalescope_server.store import rollup, tables
 from scalescope_server.store.bulk import Columns, insert_rows
 from scalescope_server.store.errors import BadRecord
-from scalescope_server.store.folding import promote
+from scalescope_server.store.folding import Heap, promote
 from scalescope_server.store.holding import hold_free, hold_runs
 from scalescope_server.store.levels import levels_for
 from scalescope_server.store.refolding import refold
 from scalescope_server.store.rollup import Points, in_order
-from scalescope_server.store.sample_rollup import SAMPLES, NewSample
-from scalescope_server.store.tally_rollup import TALLIES, NewTally
+from scalescope_server.store.sample_rollup import SAMPLES
+from scalescope_server.store.sample_rollup import Pile as SamplePile
+from scalescope_server.store.tally_rollup import TALLIES
+from scalescope_server.store.tally_rollup import Pile as TallyPile
 from scalescope_server.store.values import flags
 
 # More names than a page could list; a loop that logs under a new name at each step ends here.
@@ -32,8 +34,8 @@ class News:
     """What one run gained in the transaction."""
 
     points: list[Points] = field(default_factory=list)
-    samples: list[NewSample] = field(default_factory=list)
-    tallies: list[NewTally] = field(default_factory=list)
+    samples: Heap[SamplePile] = field(default_factory=lambda: Heap(SAMPLES))
+    tallies: Heap[TallyPile] = field(default_factory=lambda: Heap(TALLIES))
     # Steps of which points were stored, or stored anew, and the keys of their series.
     revised: dict[int, set[int]] = field(default_factory=dict)
 
@@ -96,14 +98,14 @@ class Transaction:
     def fold(self, run: int) -> None:
         """Add what is new in one run to its roll-ups."""
         news = self._news.pop(run, News())
-        levels, every = self._levels(run)
+        levels = self._levels(run)
         rollup.add_points(self.connection, news.points, levels)
-        SAMPLES.add(self.connection, news.samples, levels, every)
-        TALLIES.add(self.connection, news.tallies, levels, every)
+        news.samples.fold(self.connection, levels)
+        news.tallies.fold(self.connection, levels)
         refold(self.connection, news.revised, levels)
 
-    def _levels(self, run: int) -> tuple[int, int]:
-        """How many levels the run needs by now, those it did not have yet are begun; and how seldom it is sampled."""
+    def _levels(self, run: int) -> int:
+        """How many levels the run needs by now; those it did not have yet are begun."""
         stored = self.connection.execute(_LENGTH, {"of_run": run}).one()
         needed = levels_for(stored.length)
         for level in range(stored.levels, needed):
@@ -112,7 +114,7 @@ class Transaction:
             promote(self.connection, tables.tally_rollup, run, level)
         if needed > stored.levels:
             self.connection.execute(update(tables.run).where(tables.run.c.key == run).values(levels=needed))
-        return needed, stored.every
+        return needed
 
     def _enter_series(self, run: int, name: str, sequence: int) -> int:
         count = select(func.count()).select_from(tables.series).where(tables.series.c.run == run)
@@ -138,6 +140,4 @@ def _scalar_columns(segment: int, points: Sequence[Points]) -> Columns:
 _SERIES = select(tables.series.c.name, tables.series.c.key).where(
     tables.series.c.run == bindparam("of_run"), tables.series.c.name.in_(bindparam("names", expanding=True))
 )
-_LENGTH = select(tables.run.c.levels, tables.run.c.length, tables.run.c.every).where(
-    tables.run.c.key == bindparam("of_run")
-)
+_LENGTH = select(tables.run.c.levels, tables.run.c.length).where(tables.run.c.key == bindparam("of_run"))
