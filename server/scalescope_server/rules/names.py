@@ -39,7 +39,7 @@ SERIES: dict[str, Quantity] = {
     "backward_ms": "ms",
     "optimizer_ms": "ms",
     "hook_ms": "ms",
-    # Records that the hook says it dropped at this update; not told at any other.
+    # Records that the hook says it dropped at this update; 0 at any other.
     "dropped": "number",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from decimal import Decimal
 from functools import singledispatch
 
@@ -38,6 +39,8 @@ from scalescope_server.rules.expression import (
 from scalescope_server.rules.names import MEASURES
 from scalescope_server.rules.spelling import quoted, written
 
+# What Python puts before an exponent of one digit.
+_PADDING = re.compile(r"(?<=e)([+-])0")
 # How tightly each form binds, loosest first; what binds less tightly than its place wants is put in parentheses.
 _OR, _AND, _NOT, _COMPARED, _SUM, _PRODUCT, _SIGN, _ATOM = range(8)
 _SIGNS = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT}
@@ -74,7 +77,7 @@ def _time(amount: float, unit: str, second: int) -> str:
 
 def _plain(value: float) -> str:
     """The shortest decimal that is read as ``value`` again; a whole number without a fraction."""
-    return str(int(value)) if value.is_integer() and abs(value) < 1e16 else repr(value)
+    return str(int(value)) if value.is_integer() and abs(value) < 1e16 else _PADDING.sub(r"\1", repr(value))
 
 
 def _magnitude(value: float) -> str:

@@ -19,7 +19,8 @@ class Max:
         while queue and queue[-1][1] <= value:
             queue.pop()
         queue.append((key, value))
-        return self.slide(key)
+        # Not that of Min, which calls this one and negates what it answers.
+        return Max.slide(self, key)
 
     def slide(self, key: float) -> float | None:
         queue, oldest = self._queue, key - self._width
