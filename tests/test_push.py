@@ -128,6 +128,15 @@ def test_the_damage_at_a_files_very_end_is_told_as_well(tmp_path: Path) -> None:
     assert 16 < int(told[1]) < size
 
 
+def test_a_file_that_holds_nothing_is_removed_and_told(tmp_path: Path) -> None:
+    out = io.StringIO()
+    path = spooled(tmp_path, "http://127.0.0.1:1")
+    path.write_bytes(path.read_bytes()[:20])
+    assert push(tmp_path, settings("http://127.0.0.1:1", tmp_path), out) == 0
+    assert "nothing is in it; the process that began it was killed at once; removed" in out.getvalue()
+    assert not path.exists()
+
+
 def pushed(folder: Path, url: str) -> int:
     return push(folder, settings(url, folder), io.StringIO())
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import stat
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 from scalescope.session import Frame
-from scalescope.spool import Header, SpoolError, SpoolFile
+from scalescope.spool import Header, SpoolBegunError, SpoolError, SpoolFile
 
 from tests.small_server import hello
 
@@ -120,13 +123,36 @@ def test_a_tail_of_zeros_is_no_record(tmp_path: Path) -> None:
     file.close()
 
 
-@pytest.mark.parametrize("content", [b"", b"hello", b"scalescope spool 1\n", b"scalescope spool 9\n" + bytes(100)])
+@pytest.mark.parametrize("content", [b"hello", b"scalescope spool 9\n", b"scalescope spool 9\n" + bytes(100)])
 def test_what_is_not_a_spool_file_is_told(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.spool"
     path.write_bytes(content)
     with pytest.raises(SpoolError, match="expected a spool file of this version"):
         SpoolFile.open(path)
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("size", [0, 5, 34])
+def test_a_file_that_ends_before_its_header_holds_nothing(tmp_path: Path, size: int) -> None:
+    path = written(tmp_path, 0)
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(SpoolBegunError, match="nothing is in it"):
+        SpoolFile.open(path)
+
+
+def test_a_training_that_is_killed_as_it_begins_a_file_leaves_none_to_deliver(tmp_path: Path) -> None:
+    child = f"""
+        import os
+        from pathlib import Path
+        from scalescope import spool
+        from tests.test_spool import HEADER
+        spool._write_all = lambda file, data: os._exit(9)
+        spool.SpoolFile.create(Path({str(tmp_path)!r}), HEADER)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(child)], check=False, cwd=Path(__file__).parents[1])
+    assert done.returncode == 9
+    assert len(list(tmp_path.iterdir())) == 1
+    assert list(tmp_path.glob("*.spool")) == []
 
 
 def test_a_damaged_header_is_told(tmp_path: Path) -> None:

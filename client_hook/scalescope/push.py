@@ -16,7 +16,7 @@ from scalescope.connection import TROUBLE, Connection, Peer, final_refusal, reas
 from scalescope.errors import CommandError, UsageError
 from scalescope.progress import ProgressLine
 from scalescope.settings import Settings
-from scalescope.spool import SUFFIX, SpoolError, SpoolFile
+from scalescope.spool import SUFFIX, SpoolBegunError, SpoolError, SpoolFile
 
 # A server that takes nothing for so long is not going to.
 STALLED_S = 30.0
@@ -56,6 +56,10 @@ def _delivered(path: Path, place: str, settings: Settings, out: TextIO) -> bool:
             file.delete()
     except FileNotFoundError:
         progress.finish(f"{path.name}: gone meanwhile, another push has delivered it")
+        return True
+    except SpoolBegunError as error:
+        path.unlink(missing_ok=True)
+        progress.finish(f"{error}; removed")
         return True
     except (CommandError, SpoolError, OSError) as error:
         progress.finish(f"{path.name}: {error}")

@@ -10,6 +10,7 @@ A file is locked by whoever has it open, so that ``scalescope push`` leaves a ru
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import struct
@@ -34,6 +35,7 @@ if sys.platform != "win32":
 SUFFIX = ".spool"
 MAGIC = b"scalescope spool 1\n"
 
+_MADE_SUFFIX = ".begun"
 _BLOCK = struct.Struct("<IIq")
 _HEAD = np.dtype([("length", "<u4"), ("checksum", "<u4"), ("sequence", "<i8")])
 _HEADER_SEQUENCE = -1
@@ -45,6 +47,10 @@ _FURTHEST = 2**32
 
 class SpoolError(ScalescopeError):
     """A file that is not ours to read: not a spool file of this version, or in use."""
+
+
+class SpoolBegunError(SpoolError):
+    """A file that ends before its header does: there is nothing in it."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -87,15 +93,20 @@ class SpoolFile:
         """A new, empty file in ``folder``, made with mode 0700 if it is not there. Raises :class:`OSError`."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / _file_name(header)
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        # Locked and with its header before anybody finds it, where an open file can be renamed.
+        made = path if sys.platform == "win32" else path.with_suffix(_MADE_SUFFIX)
         # O_EXCL: a link someone else put there is never followed.
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+        descriptor = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
         file = os.fdopen(descriptor, "r+b", buffering=0)
         try:
             _lock(path, file)
             _write_all(file, MAGIC + _block(_HEADER_SEQUENCE, msgspec.msgpack.encode(header)))
+            made.rename(path)
         except BaseException:
             file.close()
-            path.unlink()
+            made.unlink()
             raise
         return cls(path, file, header)
 
@@ -104,6 +115,7 @@ class SpoolFile:
         """The file at ``path`` with the intact part of its records; a torn tail is left out.
 
         Raises:
+            SpoolBegunError: if there is nothing in it, not even a header.
             SpoolError: if it is not a spool file of this version, or another process has it open.
             OSError: if it cannot be read.
         """
@@ -228,8 +240,10 @@ def _checksum(sequence: int, data: bytes) -> int:
 def _read_header(path: Path, file: BinaryIO) -> Header:
     refusal = SpoolError(f"{path}: expected a spool file of this version of scalescope, got something else")
     head = file.read(len(MAGIC) + _BLOCK.size)
-    if len(head) < len(MAGIC) + _BLOCK.size or not head.startswith(MAGIC):
+    if not head.startswith(MAGIC[: len(head)]):
         raise refusal
+    if len(head) < len(MAGIC) + _BLOCK.size:
+        raise SpoolBegunError(f"{path}: nothing is in it; the process that began it was killed at once")
     length, checksum, sequence = _BLOCK.unpack(head[len(MAGIC) :])
     data = file.read(min(length, MAX_FRAME_BYTES))
     if sequence != _HEADER_SEQUENCE or _checksum(sequence, data) != checksum:
