@@ -170,16 +170,18 @@ class _Segment:
 
     def _wrong_delivery(self) -> Iterator[str]:
         ledger = ledger_of(self._ledger.ranges)
+        # With the disk full and the server away to the end, the farewell is given up as well, and what counts what was
+        # given up: all that is missing is shown as lost then, of a run without an end.
+        speechless = self._told.drops and self._ledger.ending is None
         # What was given up on its way may have arrived all the same.
-        if ledger.missing > self._ledger.dropped_numbers:
+        if ledger.missing > self._ledger.dropped_numbers and not speechless:
             yield f"{ledger.missing} records are missing, {self._ledger.dropped_numbers} were given up and counted"
         if not self._told.drops and self._ledger.dropped_numbers:
             yield f"{self._ledger.dropped_numbers} records were given up"
         if ledger.highest < self._told.durable:
             yield f"expected all records up to {self._told.durable}, which was acknowledged, got {ledger.ranges}"
         ending = None if self._told.killed else "finished"
-        # With the disk full and the server away to the end, the farewell is given up as well.
-        if self._ledger.ending != ending and not (self._told.drops and self._ledger.ending is None):
+        if self._ledger.ending != ending and not speechless:
             yield f"expected that it is {ending or 'open'}, got {self._ledger.ending}"
 
 
