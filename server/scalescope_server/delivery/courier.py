@@ -107,16 +107,15 @@ class Courier:
         return wait_s
 
     async def _take(self) -> bool:
+        # First, so that nothing is taken and then not sent since the database went away.
+        channels = {row.name: row for row in await asyncio.to_thread(self._store.reader.channels)}
         planned = partial(plan, sending=Counter(self._going.values()))
         taken = await asyncio.wrap_future(self._store.writer.take_deliveries(self._holder, planned))
-        if not taken:
-            return False
-        channels = {row.name: row for row in await asyncio.to_thread(self._store.reader.channels)}
         for one in taken:
             task = asyncio.create_task(self._deliver(one, channels))
             self._going[task] = one.channel
             task.add_done_callback(self._ended)
-        return True
+        return bool(taken)
 
     async def _deliver(self, taken: Taken, channels: Mapping[str, ChannelRow]) -> None:
         began = self._clock()

@@ -65,12 +65,12 @@ def delete_channel(connection: Connection, name: str) -> bool:
 
 def traffic(connection: Connection) -> dict[str, Traffic]:
     """Of each channel that has had any."""
-    row = tables.delivery.c
-    counts = [func.count().filter(row.state == state) for state in ("waiting", "delivered", "failed")]
-    last = func.coalesce(func.max(row.key).filter(row.error.is_not(None)), 0)
-    found = connection.execute(select(row.channel, *counts, last).group_by(row.channel)).all()
-    troubles = select(row.key, row.error).where(row.key.in_([one[-1] for one in found]))
-    why: dict[int, str] = dict(connection.execute(troubles).tuples().all())
+    told = tables.delivery.c
+    counts = [func.count().filter(told.state == state) for state in ("waiting", "delivered", "failed")]
+    last = func.coalesce(func.max(told.key).filter(told.error.is_not(None)), 0)
+    found = connection.execute(select(told.channel, *counts, last).group_by(told.channel)).all()
+    troubles = select(told.key, told.error).where(told.key.in_([one[-1] for one in found]))
+    why = {row.key: row.error for row in connection.execute(troubles)}
     return {
         channel: Traffic(waiting, delivered, failed, why.get(key)) for channel, waiting, delivered, failed, key in found
     }
