@@ -42,7 +42,17 @@ from scalescope_server.rules.spelling import quoted, written
 # What Python puts before an exponent of one digit.
 _PADDING = re.compile(r"(?<=e)([+-])0")
 # How tightly each form binds, loosest first; what binds less tightly than its place wants is put in parentheses.
-_OR, _AND, _NOT, _COMPARED, _SUM, _PRODUCT, _SIGN, _ATOM = range(8)
+_OR, _AND, _NOT, _OFTEN, _COMPARED, _SUM, _PRODUCT, _SIGN, _ATOM = range(9)
+_TIGHTNESS: dict[type, int] = {
+    Or: _OR,
+    And: _AND,
+    Not: _NOT,
+    Often: _OFTEN,
+    Comparison: _COMPARED,
+    Nonfinite: _COMPARED,
+    RunIs: _COMPARED,
+    Negative: _SIGN,
+}
 _SIGNS = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT}
 _SECONDS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 # Powers of two beyond these are told as such: a scale of 2^-24 says more than 5.960464477539063e-08.
@@ -94,21 +104,13 @@ def _within(part: Condition | Value, tightness: int) -> str:
 
 def _tightness(part: Condition | Value) -> int:
     match part:
-        case Or():
-            return _OR
-        case And():
-            return _AND
-        case Not():
-            return _COMPARED if isinstance(part.of, Nonfinite | RunIs) else _NOT
-        case Comparison() | Nonfinite() | Often() | RunIs():
+        case Not(of=Nonfinite() | RunIs()):
             return _COMPARED
         case Arithmetic():
             return _SIGNS[part.sign]
-        case Negative():
+        case Number() if part.value < 0:
             return _SIGN
-        case Number():
-            return _SIGN if part.value < 0 else _ATOM
-    return _ATOM
+    return _TIGHTNESS.get(type(part), _ATOM)
 
 
 @singledispatch
@@ -198,7 +200,7 @@ def _(part: Flag) -> str:
 
 @_text.register
 def _(part: Often) -> str:
-    return f"{_within(part.of, _SUM)} in {part.times} of {part.updates} updates"
+    return f"{_within(part.of, _COMPARED)} in {part.times} of {part.updates} updates"
 
 
 @_text.register
