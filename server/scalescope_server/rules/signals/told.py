@@ -200,23 +200,22 @@ class RanksSignal(Each):
 class DisagreementSignal(Signal):
     """Whether ranks told different values of the latest update that two or more of them told."""
 
-    __slots__ = ("_of", "_rank")
+    __slots__ = ("_of", "_rank", "_told_at")
     by_columns = False
 
     def __init__(self, of: Each) -> None:
         super().__init__()
         self._of = of
         self._rank: Key | None = None
+        self._told_at = 0
 
     def tick(self, now: Now) -> None:
-        of = self._of
-        self.fresh = self.moved = False
-        if of.moved and not of.value:
-            self.value, self.moved = None, True
-        elif of.fresh and len(of.value) > 1:
-            self.fresh = self.moved = True
-            self._rank = _apart(of)
+        self.fresh = self.moved = self._of.fresh and len(self._of.value) > 1
+        if self.fresh:
+            self._rank, self._told_at = _apart(self._of), now.place
             self.value = self._rank is not None
+        elif self.value is not None and now.place - self._told_at >= HOLD_UPDATES:
+            self.value, self.moved = None, True
 
     def evidence(self, index: int | None) -> Evidence:
         return None if self._rank is None else self._of.value.get(self._rank), self._rank

@@ -106,4 +106,5 @@ class ZScore(Totals):
         spread = before * (self._squares - newest * newest) - total * total
         if spread == 0:
             return None if away else 0.0
-        return math.copysign(math.sqrt(quotient(away * away, spread)), away)
+        score = math.sqrt(quotient(away * away, spread))
+        return score if away >= 0 else -score

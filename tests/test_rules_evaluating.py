@@ -1,0 +1,105 @@
+"""What rules say of an update is what all of its past says, however that came and whatever was interrupted."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scalescope_server.rules.dependence import Lookback, lookback
+from scalescope_server.rules.evaluating import ANSWERS, Evaluator
+from scalescope_server.rules.expression import Condition
+from scalescope_server.rules.stretch import stretch_of
+from scalescope_server.rules.ticks import Tick
+from scalescope_server.rules.verdict import Answer, Verdict
+
+from tests.naive_rules import Naive
+from tests.random_rules import any_condition, of_run, ticks
+
+
+def answers(condition: Condition, updates: list[Tick]) -> list[Answer]:
+    evaluator = Evaluator([condition])
+    found = []
+    for tick in updates:
+        evaluator.tick(tick)
+        found.append(evaluator.verdict(0).answer)
+    return found
+
+
+def expected(condition: Condition, updates: list[Tick]) -> list[Answer]:
+    course = Naive(updates).course(condition)
+    named = {None: Answer.NO_DATA, True: Answer.HOLDS, False: Answer.DOES_NOT}
+    return [named[None if said.value is None else bool(said.value)] for said in course]
+
+
+def same(one: Verdict, other: Verdict) -> bool:
+    if one.value is not None and other.value is not None and math.isnan(one.value):
+        return math.isnan(other.value) and one.culprit == other.culprit and one.answer is other.answer
+    return one == other
+
+
+@settings(max_examples=60, deadline=None)
+@given(any_condition, ticks())
+def test_update_by_update_it_says_what_all_of_the_past_says(condition: Condition, updates: list[Tick]) -> None:
+    assert answers(condition, updates) == expected(condition, updates)
+
+
+@settings(max_examples=60, deadline=None)
+@given(of_run, ticks(), st.lists(st.integers(1, 15)), st.booleans())
+def test_by_columns_it_says_the_same_however_they_are_cut(
+    condition: Condition, updates: list[Tick], lengths: list[int], one_between: bool
+) -> None:
+    slow, fast = Evaluator([condition]), Evaluator([condition])
+    start = 0
+    for length in [*lengths, len(updates)]:
+        part = updates[start : start + length]
+        start += length
+        fast.stretch(stretch_of(part))
+        for index, tick in enumerate(part):
+            slow.tick(tick)
+            verdict = slow.verdict(0)
+            assert ANSWERS[fast.answers(0)[index]] is verdict.answer
+            assert same(fast.verdict(0, index), verdict)
+        if one_between and start < len(updates):
+            slow.tick(updates[start])
+            fast.tick(updates[start])
+            assert same(fast.verdict(0), slow.verdict(0))
+            start += 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(any_condition, ticks(), st.data())
+def test_restored_from_its_past_it_says_what_it_would_have_said(
+    condition: Condition, updates: list[Tick], data: st.DataObject
+) -> None:
+    stopped = data.draw(st.integers(0, len(updates) - 1))
+    whole, restored = Evaluator([condition]), Evaluator([condition])
+    for tick in updates[: stopped + 1]:
+        whole.tick(tick)
+    for tick in updates[first_needed(updates, stopped, lookback(condition)) : stopped + 1]:
+        restored.tick(tick)
+    assert same(restored.verdict(0), whole.verdict(0))
+    for tick in updates[stopped + 1 :]:
+        whole.tick(tick)
+        restored.tick(tick)
+        assert same(restored.verdict(0), whole.verdict(0))
+
+
+def first_needed(updates: list[Tick], last: int, back: Lookback) -> int:
+    """The index of the first update of what ``back`` asks for."""
+    for _ in range(back.times):
+        by_time = next(index for index, tick in enumerate(updates) if tick.at >= updates[last].at - back.seconds)
+        last = max(0, min(last - back.updates, by_time))
+    return last
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(any_condition, min_size=2, max_size=5), ticks(most=15))
+def test_many_rules_at_once_say_what_each_says_alone(conditions: list[Condition], updates: list[Tick]) -> None:
+    together = Evaluator(conditions)
+    alone = [Evaluator([condition]) for condition in conditions]
+    for tick in updates:
+        together.tick(tick)
+        for index, evaluator in enumerate(alone):
+            evaluator.tick(tick)
+            assert same(together.verdict(index), evaluator.verdict(0))
