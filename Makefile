@@ -9,6 +9,12 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 ARGS ?=
 
+# Some containers set it, and each of the processes that the tests start would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
+# Of what is installed a third is ever imported: that compiles it.
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --no-compile
+
 .DEFAULT_GOAL := help
 .PHONY: help demo serve test test-js test-py test-browser check format bench chaos package chromium clean
 
@@ -36,7 +42,7 @@ test-browser: $(VENV)/.dev chromium
 check: $(VENV)/.dev $(VENV)/.node ## Format, lint, types, import contracts, JavaScript types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers $(WORKERS)
 	$(BIN)/lint-imports
 	$(NODE_PATH) node_modules/.bin/biome ci .
 	$(NODE_PATH) node_modules/.bin/tsc -p jsconfig.json
@@ -82,17 +88,17 @@ $(VENV)/.made:
 	@test -n "$(PYTHON)" && $(PYTHON) $(NEW_ENOUGH) || { \
 		echo "Scalescope needs Python 3.11 or newer: install it, or say where it is with PYTHON=/path/to/python3.11." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(PIP_INSTALL) --upgrade "pip>=25.1"
 	@touch $@
 
 # torch first and by its exact version: any other pulls gigabytes of accelerator libraries.
 $(VENV)/.app: $(VENV)/.made pyproject.toml
-	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet --editable ".[server]"
+	$(PIP_INSTALL) torch==2.13.0
+	$(PIP_INSTALL) --editable ".[server]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.app
-	$(BIN)/python -m pip install --quiet --group dev
+	$(PIP_INSTALL) --group dev
 	@touch $@
 
 $(VENV)/.node: $(VENV)/.dev package.json
