@@ -55,7 +55,7 @@ def course(heard: Heard, index: int = 0) -> str:
 def test_by_columns_alerts_move_as_they_do_update_by_update(
     rule: Compiled, updates: list[Tick], lengths: list[int]
 ) -> None:
-    slow, fast, one_by_one, at_once = Watch([rule]), Watch([rule]), Heard(), Heard()
+    slow, fast, one_by_one, at_once = Watch([rule]), Watch([rule], few_updates=2), Heard(), Heard()
     for tick in updates:
         slow.tick(tick, one_by_one)
     start = 0

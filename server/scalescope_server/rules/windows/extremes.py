@@ -19,8 +19,7 @@ class Max:
         while queue and queue[-1][1] <= value:
             queue.pop()
         queue.append((key, value))
-        # Not that of Min, which calls this one and negates what it answers.
-        return Max.slide(self, key)
+        return self.slide(key)
 
     def slide(self, key: float) -> float | None:
         queue, oldest = self._queue, key - self._width
@@ -29,16 +28,19 @@ class Max:
         return queue[0][1] if queue else None
 
 
-class Min(Max):
-    """The smallest value, as the largest of the negated ones."""
+class Min:
+    """The smallest value: that whose negative is the largest."""
 
-    __slots__ = ()
+    __slots__ = ("_negatives",)
+
+    def __init__(self, width: float) -> None:
+        self._negatives = Max(width)
 
     def push(self, key: float, value: float) -> float | None:
-        return _negated(super().push(key, -value))
+        return _negated(self._negatives.push(key, -value))
 
     def slide(self, key: float) -> float | None:
-        return _negated(super().slide(key))
+        return _negated(self._negatives.slide(key))
 
 
 def _negated(value: float | None) -> float | None:
