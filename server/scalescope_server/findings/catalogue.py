@@ -16,12 +16,12 @@ from scalescope_server.findings import (
     recreated,
     resumed,
     runaway,
-    streak,
     thrash,
     unapplied,
     useless,
     zero,
 )
+from scalescope_server.findings.course import Course, follow
 from scalescope_server.findings.episodes import meets
 from scalescope_server.findings.history import History, advance
 from scalescope_server.findings.scaler import ScalerRules
@@ -44,16 +44,8 @@ class Case(Struct, frozen=True):
     last: StepRow | None = None
     ended: bool = False
     history: History = History()
-    streak: streak.Streak | None = None
     episodes: tuple[thrash.Episode, ...] = ()
-    zeros: tuple[zero.Zero, ...] = ()
-    collapse: collapse.State = collapse.State()
-    drift: drift.State = drift.State()
-    runaway: runaway.State = runaway.State()
-    remade: tuple[recreated.Remade, ...] = ()
-    resumed: resumed.State = resumed.State()
-    barren: tuple[unapplied.Barren, ...] = ()
-    periodic: periodic.State = periodic.State()
+    course: Course = Course()
 
     @property
     def position(self) -> Position:
@@ -63,9 +55,13 @@ class Case(Struct, frozen=True):
 
 def fold(case: Case, steps: Iterable[StepRow], rules: ScalerRules) -> Case:
     """``case`` after ``steps``, which follow it in order."""
+    updates, last, history, episodes, course = case.updates, case.last, case.history, case.episodes, case.course
     for step in steps:
-        case = _folded(case, step, rules)
-    return case
+        history = advance(history, step, rules)
+        episodes = thrash.advance(episodes, history, rules, skipped=step.skipped)
+        course = follow(course, step, last, rules, settled=history.settled)
+        updates, last = updates + 1, step
+    return Case(updates=updates, last=last, ended=case.ended, history=history, episodes=episodes, course=course)
 
 
 def conclude(case: Case, setting: Setting) -> Case:
@@ -75,20 +71,20 @@ def conclude(case: Case, setting: Setting) -> Case:
 
 def findings(case: Case, rules: ScalerRules, setting: Setting = UNKNOWN) -> tuple[FindingRow, ...]:
     """What ``case`` amounts to. Where one cause explains another's signs, only the cause is told."""
-    seen = case.position.step
-    remade = recreated.find(case.remade)
-    collapses = collapse.find(case.collapse.collapses, seen)
-    drifts, rhythms = drift.find(case.drift.drifts, seen), periodic.find(case.periodic.rhythms)
+    seen, course = case.position.step, case.course
+    remade = recreated.find(course.remade)
+    collapses = collapse.find(course.collapse.collapses, seen)
+    drifts, rhythms = drift.find(course.drift.drifts, seen), periodic.find(course.periodic.rhythms)
     thrashing = _unexplained(_thrashing(case, rules, [*collapses, *drifts]), rhythms)
-    falls = [*collapses, *zero.find(case.zeros, seen)]
-    barren = _unexplained(unapplied.find(case.barren, ended=case.ended), [*falls, *remade])
+    falls = [*collapses, *zero.find(course.zeros, seen)]
+    barren = _unexplained(unapplied.find(course.barren, ended=case.ended), [*falls, *remade])
     runaways, useless_ones = _idle(case, rules, setting)
     # Probing is only healthy while nothing is the matter.
     healthy = [] if thrashing or drifts or falls else probing.find(case.history, rules)
     return (
         *falls,
         *remade,
-        *resumed.find(case.resumed.mismatches),
+        *resumed.find(course.resumed.mismatches),
         *rhythms,
         *drifts,
         *thrashing,
@@ -113,28 +109,6 @@ def recall(state: bytes) -> Case | None:
     return case if case.version == VERSION else None
 
 
-def _folded(case: Case, step: StepRow, rules: ScalerRules) -> Case:
-    before = case.last
-    history = advance(case.history, step, rules)
-    skipping = streak.advance(case.streak, step, before)
-    return Case(
-        updates=case.updates + 1,
-        last=step,
-        ended=case.ended,
-        history=history,
-        streak=skipping,
-        episodes=thrash.advance(case.episodes, history, rules, skipped=step.skipped),
-        zeros=zero.advance(case.zeros, step, skipping),
-        collapse=collapse.advance(case.collapse, step, before, skipping, rules),
-        drift=drift.advance(case.drift, step, before),
-        runaway=runaway.advance(case.runaway, step, before),
-        remade=recreated.advance(case.remade, step, before, rules),
-        resumed=resumed.advance(case.resumed, step, before, rules, settled=history.settled),
-        barren=unapplied.advance(case.barren, step, before),
-        periodic=periodic.advance(case.periodic, step, before, settled=history.settled),
-    )
-
-
 def _thrashing(case: Case, rules: ScalerRules, causes: list[FindingRow]) -> list[FindingRow]:
     """Those whose skips follow doublings, and those that no other cause explains."""
     found = zip(case.episodes, thrash.find(case.episodes, rules), strict=True)
@@ -151,7 +125,7 @@ def _idle(case: Case, rules: ScalerRules, setting: Setting) -> tuple[list[Findin
     In bf16 the second explains the first, and in fp32 the first says more than the second.
     """
     seen, history = case.position.step, case.history
-    runaways = runaway.find(case.runaway.runaways, setting, seen)
+    runaways = runaway.find(case.course.runaway.runaways, setting, seen)
     updates = history.last_step - history.segment_from + 1
     found = useless.find(setting, rules, updates=updates, first_step=history.segment_from, seen=seen)
     if found and useless.wide_format(setting) == "bf16":

@@ -157,7 +157,9 @@ def _meaning(collapse: Collapse) -> str:
 
 def _advice(fall: Fall) -> str:
     first = f" ({fall.culprit} is the first gradient that is not)" if fall.culprit else ""
+    before = f"Go on from a checkpoint before update {fall.longest_from:,}"
+    again = before if fall.longest_from else "Start again"
     return (
         f"Look for the first value that is not finite{first}, in the inputs, the forward and the loss, or for a loss "
-        f"that rose before it. Go on from a checkpoint before update {fall.longest_from:,}, with a scale of 1 or more."
+        f"that rose before it. {again}, with a scale of 1 or more."
     )

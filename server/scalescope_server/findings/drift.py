@@ -50,8 +50,8 @@ class State(Struct, frozen=True):
     drifts: tuple[Drift, ...] = ()
 
 
-def advance(state: State, step: StepRow, before: StepRow | None) -> State:
-    """``state`` after ``step``, which follows ``before``."""
+def advance(state: State, step: StepRow, before: StepRow | None, *, settled: bool) -> State:
+    """``state`` after ``step``, which follows ``before``. ``settled``: whether the scale has, before or with it."""
     if step.scale is None:
         return state
     goes_on = before is not None and before.segment == step.segment and before.scale is not None
@@ -61,7 +61,7 @@ def advance(state: State, step: StepRow, before: StepRow | None) -> State:
     sag = _doubled(state.sag) if grown else state.sag
     if sag is None or not goes_on:
         state, sag = _ended(state), None
-    if not step.skipped:
+    if not (step.skipped and settled):
         return State(sag, state.drifts)
     sag = _skipped(sag, step, step.scale)
     return State(sag, _followed(state.drifts, sag, step.culprit))

@@ -49,9 +49,12 @@ def advance(state: State, step: StepRow, before: StepRow | None, *, settled: boo
     now = open_one(state.rhythms)
     if now is not None and (step.segment != now.beat.segment or step.step > now.beat.skip_step + now.beat.period):
         state, now = State(state.beat, closed(state.rhythms, now.beat.skip_step)), None
-    beat = _noted(state.beat, step, before)
-    if not step.skipped or _goes_on(step, before) or _is_rejection(beat, step):
+    doubled = _is_doubled(step, before)
+    beat = _noted(state.beat, doubled=doubled)
+    if not step.skipped or _goes_on(step, before):
         return state if beat is state.beat else State(beat, state.rhythms)
+    if _is_rejection(beat, step, doubled=doubled):
+        return State(_noted(beat, doubled=False, again=True), state.rhythms)
     beat = _followed(beat, step)
     known = now is not None and now.beat.period == beat.period
     if not known and beat.count < (BEATS if settled else BEATS_UNSETTLED):
@@ -64,11 +67,18 @@ def find(rhythms: tuple[Rhythm, ...]) -> list[FindingRow]:
     return [_finding(rhythm) for rhythm in rhythms]
 
 
-def _noted(beat: Beat | None, step: StepRow, before: StepRow | None) -> Beat | None:
-    """With the doubling that brought ``step`` to its scale."""
-    if beat is None or beat.doubled or before is None or before.scale is None or step.scale is None:
+def _is_doubled(step: StepRow, before: StepRow | None) -> bool:
+    """Whether ``step`` is the first at a scale that is higher than before."""
+    if before is None or before.segment != step.segment or before.scale is None or step.scale is None:
+        return False
+    return step.scale > before.scale
+
+
+def _noted(beat: Beat | None, *, doubled: bool, again: bool = False) -> Beat | None:
+    """With a doubling since its last skip; ``again``: with what was doubled taken back."""
+    if beat is None or beat.doubled == doubled or not (doubled or again):
         return beat
-    return msgspec.structs.replace(beat, doubled=True) if step.scale > before.scale else beat
+    return msgspec.structs.replace(beat, doubled=doubled)
 
 
 def _goes_on(step: StepRow, before: StepRow | None) -> bool:
@@ -76,11 +86,14 @@ def _goes_on(step: StepRow, before: StepRow | None) -> bool:
     return before is not None and before.skipped and before.segment == step.segment
 
 
-def _is_rejection(beat: Beat | None, step: StepRow) -> bool:
-    """A scale that comes back to where it was rejected is so once an interval: that is the scaler's own rhythm."""
+def _is_rejection(beat: Beat | None, step: StepRow, *, doubled: bool) -> bool:
+    """Whether it is a doubled scale that is skipped, at once or not higher than where it was skipped before.
+
+    That comes back once an interval: the scaler's own rhythm.
+    """
     if beat is None or beat.segment != step.segment or beat.scale is None or step.scale is None:
-        return False
-    return beat.doubled and step.scale <= beat.scale
+        return doubled
+    return beat.doubled and step.scale <= (2 * beat.scale if doubled else beat.scale)
 
 
 def _followed(beat: Beat | None, step: StepRow) -> Beat:

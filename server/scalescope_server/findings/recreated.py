@@ -46,7 +46,8 @@ def left_by(step: StepRow, rules: ScalerRules) -> float:
     scale = step.scale or 0.0
     if step.skipped:
         return scale * rules.backoff
-    due = step.growth_tracker is not None and step.growth_tracker + 1 >= rules.growth_interval
+    # torch tests whether it is equal: an interval that was lowered under the tracker never comes.
+    due = step.growth_tracker is not None and step.growth_tracker + 1 == rules.growth_interval
     return scale * rules.growth if due else scale
 
 

@@ -59,6 +59,10 @@ class ScalerRules(Struct, frozen=True):
         return self.growth != 1.0 or self.backoff != 1.0
 
     @property
+    def is_torch(self) -> bool:
+        return self.name in _TORCH
+
+    @property
     def probe_share(self) -> float:
         """The share of updates that probing alone costs: one skip for each interval of clean ones."""
         return 1 / (self.growth_interval + 1)
@@ -79,7 +83,7 @@ class ScalerRules(Struct, frozen=True):
         if self.name in _MEGATRON:
             window = "" if interval is None else f" --loss-scale-window {interval}"
             return f"--initial-loss-scale {start:.0f}{window}"
-        if self.name in _TORCH:
+        if self.is_torch:
             window = "" if interval is None else f", growth_interval={interval}"
             return f"GradScaler(init_scale={scale_code(start)}{window})"
         window = "" if interval is None else f" and a growth interval of {times(interval, 'update')}"

@@ -30,7 +30,7 @@ def find(setting: Setting, rules: ScalerRules, *, updates: int, first_step: int,
                 "range of fp32: the loss scaler does nothing for them but cost time and, now and then, an update."
             ),
             evidence={"format": wide, "autocast": list(setting.autocast)},
-            advice="Leave the scaler out: GradScaler(enabled=False).",
+            advice=f"Leave it out{': GradScaler(enabled=False)' if rules.is_torch else ''}.",
             first_step=first_step,
             last_step=None,
             seen_step=seen,
