@@ -189,7 +189,7 @@ def test_gradients_that_stay_ten_times_as_large_fire() -> None:
     norms = [draw.lognormvariate(0.0, 0.3) * (30.0 if step >= 4000 else 1.0) for step in range(5000)]
     (step,) = fired(RULES["exploding-gradients"], told(5000, grad_norm=norms))
     assert step is not None
-    assert 4000 < step < 4300
+    assert 4000 < step < 4600
 
 
 def test_a_loss_that_is_not_finite_fires() -> None:
