@@ -20,3 +20,15 @@ def test_a_ledger_holds_what_was_entered_and_counts_it(entered: list[int]) -> No
     gap = next(n for n in range(100) if n not in set(entered))
     assert ledger.contiguous == gap - 1
     assert all(one[1] + 1 < other[0] for one, other in zip(ledger.ranges, ledger.ranges[1:], strict=False))
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 60)), st.integers(0, 60), st.integers(0, 20))
+def test_a_range_is_entered_as_its_numbers_would_be(entered: list[int], first: int, more: int) -> None:
+    ledger = Ledger()
+    for sequence in entered:
+        ledger = ledger.add(sequence)
+    one_by_one = ledger
+    for sequence in range(first, first + more + 1):
+        one_by_one = one_by_one.add(sequence)
+    assert ledger.add_range(first, first + more) == one_by_one

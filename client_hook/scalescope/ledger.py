@@ -36,13 +36,13 @@ class Ledger:
 
     def add(self, sequence: int) -> Ledger:
         """The ledger with ``sequence`` entered (itself when it was there already)."""
-        if sequence in self:
-            return self
-        before = [r for r in self.ranges if r[1] < sequence]
-        after = [r for r in self.ranges if r[0] > sequence]
-        start = end = sequence
-        if before and before[-1][1] == sequence - 1:
-            start = before.pop()[0]
-        if after and after[0][0] == sequence + 1:
-            end = after.pop(0)[1]
+        return self.add_range(sequence, sequence)
+
+    def add_range(self, first: int, last: int) -> Ledger:
+        """The ledger with every sequence from ``first`` to ``last`` entered, those that were there included."""
+        # Ranges that touch it become one with it.
+        before = [r for r in self.ranges if r[1] < first - 1]
+        after = [r for r in self.ranges if r[0] > last + 1]
+        met = self.ranges[len(before) : len(self.ranges) - len(after)]
+        start, end = min(first, met[0][0] if met else first), max(last, met[-1][1] if met else last)
         return Ledger((*before, (start, end), *after))

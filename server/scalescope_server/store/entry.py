@@ -60,6 +60,9 @@ def enter_batch(transaction: Transaction, batch: Batch) -> Receipt:
 
 
 def _fresh(ledger: Ledger, records: Sequence[Record]) -> tuple[Ledger, list[Record]]:
+    numbers = [record.sequence for record in records]
+    if numbers and ledger.highest < numbers[0] and numbers == list(range(numbers[0], numbers[0] + len(numbers))):
+        return ledger.add_range(numbers[0], numbers[-1]), list(records)
     fresh = []
     for record in records:
         if record.sequence not in ledger:

@@ -17,9 +17,8 @@ from scalescope_server.store import tables
 from scalescope_server.store.bulk import Columns, insert_rows, merge_rows
 from scalescope_server.store.levels import bucket_size, lowest_for
 
-# Buckets read and written at once: a statement costs as much as folding one of them, and each is as large as a
-# record of all the run's parameters.
-AT_ONCE = 8
+# Buckets read and written at once, packed: a statement costs as much as folding one of them.
+AT_ONCE = 32
 
 Place = slice | NDArray[np.int64]
 
@@ -76,12 +75,12 @@ class Heap(Generic[Pile]):
     _piles: dict[Key, Pile] = field(default_factory=dict)
     _lowest: dict[tuple[str, int], int] = field(default_factory=dict)
 
-    def bucket_of(self, connection: Connection, exact: Key) -> Key:
-        """The bucket of a record with this key at level 0, where the bucket is the step."""
-        whose = (exact.kind, exact.rank)
+    def level(self, connection: Connection, run: int, kind: str, rank: int) -> int:
+        """The lowest level that is kept of these records."""
+        whose = (kind, rank)
         if whose not in self._lowest:
-            self._lowest[whose] = _lowest_kept(connection, self.sort.rolled, exact)
-        return _above(exact, self._lowest[whose])
+            self._lowest[whose] = _lowest_kept(connection, self.sort.rolled, run, kind, rank)
+        return self._lowest[whose]
 
     def at(self, bucket: Key, rows: int) -> Pile:
         """What is new in ``bucket``, to be added to; it has at least so many rows."""
@@ -98,7 +97,7 @@ class Heap(Generic[Pile]):
             piles = {key: self._piles[key] for key in of_one}
             self._store(connection, piles)
             for _ in range(lowest, levels):
-                below = _grouped(piles, lambda key: _above(key, 1))
+                below = _grouped(piles, lambda key: above(key, 1))
                 piles = {key: self._together([piles[one] for one in some]) for key, some in below.items()}
                 self._store(connection, piles)
 
@@ -108,12 +107,13 @@ class Heap(Generic[Pile]):
         for first in range(0, len(keys), AT_ONCE):
             some = keys[first : first + AT_ONCE]
             stored = _stored(connection, self.sort.rolled, some)
-            self._write(connection, insert_rows, {key: piles[key] for key in some if key not in stored})
-            both = {key: self._together([self.sort.stored(row), piles[key]]) for key, row in stored.items()}
+            self._write(connection, insert_rows, ((key, piles[key]) for key in some if key not in stored))
+            both = ((key, self._together([self.sort.stored(row), piles[key]])) for key, row in stored.items())
             self._write(connection, merge_rows, both)
 
-    def _write(self, connection: Connection, write: Write, piles: Mapping[Key, Pile]) -> None:
-        rows = [key._asdict() | self.sort.columns(pile) for key, pile in piles.items()]
+    def _write(self, connection: Connection, write: Write, piles: Iterable[tuple[Key, Pile]]) -> None:
+        """Write piles, of which each is packed before the next one is asked for."""
+        rows = [key._asdict() | self.sort.columns(pile) for key, pile in piles]
         if rows:
             write(connection, self.sort.rolled, {name: [row[name] for row in rows] for name in rows[0]})
 
@@ -121,10 +121,10 @@ class Heap(Generic[Pile]):
         return piles[0] if len(piles) == 1 else self.sort.joined(piles)
 
 
-def _lowest_kept(connection: Connection, rolled: Table, exact: Key) -> int:
-    """The lowest level of the records of this kind and rank; of the first of them, by how seldom the run takes one."""
-    stored = lowest_level(connection, rolled, exact.run, exact.kind, exact.rank)
-    return lowest_for(connection.execute(_EVERY, {"of_run": exact.run}).scalar_one()) if stored is None else stored
+def _lowest_kept(connection: Connection, rolled: Table, run: int, kind: str, rank: int) -> int:
+    """The lowest level of the records that are stored; before the first of them, by how seldom the run takes one."""
+    stored = lowest_level(connection, rolled, run, kind, rank)
+    return lowest_for(connection.execute(_EVERY, {"of_run": run}).scalar_one()) if stored is None else stored
 
 
 def lowest_level(connection: Connection, rolled: Table, run: int, kind: str, rank: int) -> int | None:
@@ -139,7 +139,7 @@ def _lowest(rolled: Table) -> Select[Any]:
     return select(func.min(rolled.c.level)).where(*of_records)
 
 
-def _above(key: Key, levels: int) -> Key:
+def above(key: Key, levels: int) -> Key:
     """The bucket so many levels above that of ``key``."""
     return key._replace(level=key.level + levels, bucket=key.bucket // bucket_size(levels))
 

@@ -19,6 +19,7 @@ from scalescope_server.store.derived_points import enter_derived
 from scalescope_server.store.folding import Key, packed_positions, place_of
 from scalescope_server.store.gathered import gather
 from scalescope_server.store.layouts import Places, places_of, subject_of
+from scalescope_server.store.levels import bucket_size
 from scalescope_server.store.origin import Origin
 from scalescope_server.store.sample_rollup import HEADER_AND_BODY
 from scalescope_server.store.stacks import Stack, stacked
@@ -109,9 +110,9 @@ def _pile(
 ) -> None:
     """Add samples to what is new in their buckets. ``samples``: as how many of them each row counts."""
     heap, rows = transaction.news(origin.run).samples, int(alike.positions.max(initial=-1)) + 1
-    buckets = [heap.bucket_of(transaction.connection, _key(origin, record, rank)) for record in alike.records]
+    level = heap.level(transaction.connection, origin.run, alike.kind, rank)
     place, first = place_of(alike.positions), 0
-    for bucket, same in groupby(buckets):
+    for bucket, same in groupby(_bucket(origin, record, rank, level) for record in alike.records):
         last = first + len(list(same))
         heap.at(bucket, rows).add_all(place, stack.part(slice(first, last)), samples)
         first = last
@@ -138,10 +139,10 @@ def is_periodic(reason: str) -> bool:
     return reason == "periodic"
 
 
-def _key(origin: Origin, record: Sample, rank: int) -> Key:
+def _bucket(origin: Origin, record: Sample, rank: int, level: int) -> Key:
     scale, flag = scale_key(record.scale)
-    step = origin.first_step + record.step
-    return Key(origin.run, record.kind, rank, 0, step, is_periodic(record.reason), scale, flag)
+    bucket = (origin.first_step + record.step) // bucket_size(level)
+    return Key(origin.run, record.kind, rank, level, bucket, is_periodic(record.reason), scale, flag)
 
 
 def _columns(origin: Origin, measured: Sequence[Measured], alike: Sequence[Alike]) -> dict[str, list[Any]]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import cycle, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,18 +69,27 @@ class Stack:
 def stacked(records: Sequence[Sample]) -> Iterator[tuple[slice, Stack]]:
     """(which of the records, their stack), in order. All have the same number of rows.
 
-    A stack is good until the next one is asked for, which is made in the same room.
+    A stack is good until the next one is asked for: its room is used again.
 
     Raises:
         BadRecord: if a table is not what its header says, or cannot be one of counts.
     """
     low, end = _columns([record.table for record in records])
-    rows, columns = records[0].table.rows, end - low
-    together = min(max(CELLS // max(rows * columns, 1), 1), MOST)
-    room = np.empty((min(together, len(records)), rows, columns))
-    for first in range(0, len(records), together):
-        piece = slice(first, min(first + together, len(records)))
-        yield piece, _stack(records[piece], low, room[: piece.stop - first])
+    shape = (records[0].table.rows, end - low)
+    together = min(max(CELLS // max(math.prod(shape), 1), 1), MOST, len(records))
+    pieces = [slice(first, min(first + together, len(records))) for first in range(0, len(records), together)]
+    if len(pieces) == 1:
+        yield pieces[0], _stack(records, low, np.empty((together, *shape)))
+        return
+    rooms = cycle(np.empty((2, together, *shape)))
+    with ThreadPoolExecutor(1, thread_name_prefix="scalescope-unpacking") as ahead:
+        coming = ahead.submit(_stack, records[pieces[0]], low, next(rooms))
+        for piece, following in zip_longest(pieces, pieces[1:]):
+            stack = coming.result()
+            # Made while this one is used: most of the work is done without Python's lock.
+            if following is not None:
+                coming = ahead.submit(_stack, records[following], low, next(rooms))
+            yield piece, stack
 
 
 def _columns(tables: Sequence[PackedHistograms]) -> tuple[int, int]:
@@ -89,7 +101,7 @@ def _columns(tables: Sequence[PackedHistograms]) -> tuple[int, int]:
 
 
 def _stack(piece: Sequence[Sample], low: int, room: Real) -> Stack:
-    tails = []
+    room, tails = room[: len(piece)], []
     for record, counts in zip(piece, room, strict=True):
         read, tail = _opened(record)
         first = record.table.low - low if record.table.bins else 0

@@ -16,7 +16,7 @@ from scalescope_server.store.columns import Columns, packed_columns
 from scalescope_server.store.decoding import Tallied
 from scalescope_server.store.derived import update_sums
 from scalescope_server.store.derived_points import enter_derived
-from scalescope_server.store.folding import Key, packed_positions, place_of
+from scalescope_server.store.folding import Key, above, packed_positions, place_of
 from scalescope_server.store.gathered import gather
 from scalescope_server.store.layouts import Places, places_of
 from scalescope_server.store.measured import is_periodic
@@ -67,8 +67,8 @@ def _pile(
 ) -> None:
     """Add a tally to what is new in its bucket. ``tallies``: as how many of them each row counts."""
     heap = transaction.news(key.run).tallies
-    pile = heap.at(heap.bucket_of(transaction.connection, key), int(positions.max(initial=-1)) + 1)
-    pile.add(place_of(positions), columns, tallies)
+    level = heap.level(transaction.connection, key.run, key.kind, key.rank)
+    heap.at(above(key, level), int(positions.max(initial=-1)) + 1).add(place_of(positions), columns, tallies)
 
 
 def _pile_of_all(
