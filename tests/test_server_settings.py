@@ -89,3 +89,26 @@ def test_the_time_until_a_run_is_silent_is_sensible_or_refused() -> None:
 
 def test_addresses_hold_ipv6_in_brackets() -> None:
     assert (bracketed("::1"), bracketed("127.0.0.1"), bracketed("[::1]")) == ("[::1]", "127.0.0.1", "[::1]")
+
+
+def test_links_lead_to_the_public_address_that_was_told_or_to_where_it_listens(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('public_url = "https://file.example.com"')
+    file.chmod(0o600)
+    environ = {"SCALESCOPE_SETTINGS": str(file)}
+    assert read_settings(environ).public_url == "https://file.example.com"
+    assert (
+        read_settings(environ, public_url="https://argument.example.com/").public_url == "https://argument.example.com"
+    )
+    environ["SCALESCOPE_PUBLIC_URL"] = "https://variable.example.com"
+    assert read_settings(environ).public_url == "https://variable.example.com"
+    assert read_settings({}, host="0.0.0.0", port=80, root_path="/lab").public_url == "http://127.0.0.1:80/lab"
+    assert read_settings({}, host="::1").public_url == "http://[::1]:8765"
+    assert read_settings({}, port=0).public_url is None
+
+
+def test_a_settings_file_or_public_address_that_cannot_be_used_is_refused() -> None:
+    with pytest.raises(SettingError, match="cannot be used"):
+        read_settings({}, settings_file="/nowhere/settings.toml")
+    with pytest.raises(SettingError, match="expected an address"):
+        read_settings({}, public_url="scale.example.com")

@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from functools import partial
 
 import uvicorn
 from fastapi import FastAPI
@@ -21,8 +22,10 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from scalescope_server import api, auth, charts, downloads, health, ingest, live, measurements, pages
+from scalescope_server import api, api_channels, auth, charts, downloads, health, ingest, live, measurements, pages
 from scalescope_server.answers import ErrorAnswer, ErrorBody, error_answer, json_answer
+from scalescope_server.delivery.courier import Courier
+from scalescope_server.delivery.sending import Sender
 from scalescope_server.edge import MAX_BODY_BYTES, BodyLimit, RootPath, SecurityHeaders
 from scalescope_server.errors import InvalidError, ServerError, from_store
 from scalescope_server.judge import ONLY, Judge
@@ -88,7 +91,7 @@ def create_app(settings: Settings, store: Store, *, clock: Callable[[], float] =
             Exception: _told_failure,
         },
     )
-    for room in (health, api, measurements, downloads, charts, ingest, live, auth, pages):
+    for room in (health, api, api_channels, measurements, downloads, charts, ingest, live, auth, pages):
         app.include_router(room.router)
     describe(app)
     return app
@@ -126,24 +129,43 @@ async def open_rooms(settings: Settings, store: Store, clock: Callable[[], float
 
     name, telegraph = _own_name(), store.telegraph()
     hub = Hub(latest, silent_after_s=settings.silent_after_s, clock=clock, telegraph=telegraph)
-    judge = Judge(store, hub, holder=f"{name}/{secrets.token_hex(4)}" if store.shared else ONLY)
+    holder = f"{name}/{secrets.token_hex(4)}" if store.shared else ONLY
+    judge = Judge(store, hub, holder=holder)
+    sender = Sender(settings.delivery.allow_targets, settings.delivery.commands, clock)
+    courier = Courier(store, sender, holder=holder, public_url=settings.public_url)
     works = [hub.run()]
     if store.shared:
         works.append(Neighbours(telegraph, hub, judge, marks).run())
-    telling = asyncio.create_task(first_to_end(*works))
-    telling.add_done_callback(_tell_failure)
+    telling, delivering = asyncio.create_task(first_to_end(*works)), asyncio.create_task(courier.run())
+    telling.add_done_callback(partial(_tell_failure, "pages get no news any more"))
+    delivering.add_done_callback(partial(_tell_failure, "alerts are not delivered any more"))
     upkeep = Upkeep(store, prune_older_than_s=settings.prune_older_than_s, clock=clock)
     judge.start()
     upkeep.start()
     await _expect_running(hub, reading, store)
     try:
-        yield Rooms(settings, store, hub, judge, reading, monitoring, Metrics(name), clock, telegraph, telling, upkeep)
+        yield Rooms(
+            settings,
+            store,
+            hub,
+            judge,
+            reading,
+            monitoring,
+            Metrics(name),
+            clock,
+            telegraph,
+            telling,
+            upkeep,
+            sender,
+            courier,
+        )
     finally:
         # All wait for threads that may be in the middle of a transaction. What the judge still tells is passed on.
         await asyncio.to_thread(upkeep.stop)
         await asyncio.to_thread(judge.stop)
-        telling.cancel()
-        await asyncio.gather(telling, return_exceptions=True)
+        for task in (telling, delivering):
+            task.cancel()
+        await asyncio.gather(telling, delivering, return_exceptions=True)
         await asyncio.to_thread(store.close)
         reading.close()
         monitoring.close()
@@ -162,9 +184,9 @@ async def _expect_running(hub: Hub, reading: ReadingRoom, store: Store) -> None:
             hub.expect(RunId(run.id), run.last_seen_at)
 
 
-def _tell_failure(telling: asyncio.Task[None]) -> None:
-    if not telling.cancelled() and (error := telling.exception()) is not None:
-        logger.error("pages get no news any more: restart the server", exc_info=error)
+def _tell_failure(what: str, task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("%s: restart the server", what, exc_info=error)
 
 
 async def _told(_: Request, error: Exception) -> Response:

@@ -145,6 +145,14 @@ def _add_serve(subparsers: Subparsers) -> None:
         metavar="AGE",
         help="of updates as old as 30d, 12h or 8w keep exactly only what is around events (default: everything)",
     )
+    parser.add_argument(
+        "--settings", metavar="FILE", help="TOML file: where alerts may go, and commands (default: SCALESCOPE_SETTINGS)"
+    )
+    parser.add_argument(
+        "--public-url",
+        metavar="URL",
+        help="where links in messages lead (default: SCALESCOPE_PUBLIC_URL, then --settings)",
+    )
     parser.set_defaults(handler=serve)
 
 
@@ -215,6 +223,8 @@ def _settings(arguments: argparse.Namespace) -> Settings:
             allow_origins=arguments.allow_origin,
             silent_after_s=arguments.silent_after,
             prune_older_than=arguments.prune_older_than,
+            settings_file=arguments.settings,
+            public_url=arguments.public_url,
         )
     except errors.SettingError as error:
         raise UsageError(f"--{(error.field or '').replace('_', '-')}: {error}") from error

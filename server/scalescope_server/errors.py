@@ -31,6 +31,13 @@ class InvalidError(ServerError):
     code = "invalid"
 
 
+class ConflictError(ServerError):
+    """What is to be made is there already (409)."""
+
+    status = 409
+    code = "conflict"
+
+
 class UnauthorizedError(ServerError):
     """The server has a token and the caller did not give it (401)."""
 

@@ -13,6 +13,8 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
+from scalescope_server.delivery.courier import Courier
+from scalescope_server.delivery.sending import Sender
 from scalescope_server.errors import UnavailableError
 from scalescope_server.judge import Judge
 from scalescope_server.live import Hub
@@ -81,6 +83,8 @@ class Rooms:
     telegraph: Telegraph
     telling: asyncio.Task[None]
     upkeep: Upkeep
+    sender: Sender
+    courier: Courier
 
 
 def rooms_of(connection: HTTPConnection) -> Rooms:

@@ -1,7 +1,8 @@
 """The server's settings: one frozen object, built in main from arguments and the environment.
 
-Arguments win over the environment: SCALESCOPE_DATABASE, SCALESCOPE_TOKEN, SCALESCOPE_PRUNE_OLDER_THAN and
-SCALESCOPE_ALLOW_HOST (names separated by commas).
+Arguments win over the environment: SCALESCOPE_DATABASE, SCALESCOPE_TOKEN, SCALESCOPE_PRUNE_OLDER_THAN,
+SCALESCOPE_PUBLIC_URL, SCALESCOPE_SETTINGS (a file, see ``delivery.settings_file``) and SCALESCOPE_ALLOW_HOST (names
+separated by commas). They win over the file.
 
 The default database is one place for every command: ``scalescope/scalescope.db`` under ``$XDG_DATA_HOME`` or
 ``~/.local/share`` (macOS: ``~/Library/Application Support``, Windows: ``%LOCALAPPDATA%``).
@@ -15,10 +16,11 @@ import re
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from scalescope_server.ages import parse_age
+from scalescope_server.delivery.settings_file import Delivery, checked_url, read_settings_file
 from scalescope_server.errors import SettingError
 
 DEFAULT_HOST = "127.0.0.1"
@@ -50,6 +52,7 @@ class Settings:
         beat_every_s: seconds between two beats to a page.
         readers: threads that read the database for answers.
         prune_older_than_s: seconds after which only what is around events is kept exactly; None keeps everything.
+        delivery: how alerts leave the server.
     """
 
     host: str = DEFAULT_HOST
@@ -65,6 +68,14 @@ class Settings:
     beat_every_s: float = 5.0
     readers: int = 4
     prune_older_than_s: float | None = None
+    delivery: Delivery = field(default_factory=Delivery)
+
+    @property
+    def public_url(self) -> str | None:
+        """Where people reach it, without a slash at its end; None where that is not known (any free port)."""
+        if self.delivery.public_url or self.port == 0:
+            return self.delivery.public_url or None
+        return f"http://{bracketed(DEFAULT_HOST if self.host in WILDCARDS else self.host)}:{self.port}{self.root_path}"
 
 
 def read_settings(
@@ -79,13 +90,15 @@ def read_settings(
     allow_origins: Sequence[str] = (),
     silent_after_s: float | None = None,
     prune_older_than: str | None = None,
+    settings_file: str | None = None,
+    public_url: str | None = None,
 ) -> Settings:
     """The settings of a server that is about to listen.
 
     A host that is not loopback gets a token of its own when none was given: read it from the answer.
 
     Raises:
-        SettingError: for a port, root path, token or time that cannot be used.
+        SettingError: for a port, root path, token, time, address or file that cannot be used.
     """
     if not 0 <= port <= MAX_PORT:
         raise SettingError(f"expected a port from 0 to {MAX_PORT}, got {port}", field="port")
@@ -102,6 +115,9 @@ def read_settings(
         allow_origins=tuple(origin.rstrip("/").lower() for origin in allow_origins),
         silent_after_s=DEFAULT_SILENT_AFTER_S if silent_after_s is None else _checked_seconds(silent_after_s),
         prune_older_than_s=parse_age(age, field="prune_older_than") if age else None,
+        delivery=_delivery(
+            settings_file or environ.get("SCALESCOPE_SETTINGS"), public_url or environ.get("SCALESCOPE_PUBLIC_URL")
+        ),
     )
 
 
@@ -133,6 +149,11 @@ def is_loopback(host: str) -> bool:
 def bracketed(host: str) -> str:
     """``host`` as addresses hold it: IPv6 in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def _delivery(file: str | None, public_url: str | None) -> Delivery:
+    found = read_settings_file(Path(file)) if file else Delivery()
+    return replace(found, public_url=checked_url(public_url)) if public_url else found
 
 
 def _checked_root_path(root_path: str) -> str:
