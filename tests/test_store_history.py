@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from scalescope.wire import Part
 from scalescope_server.store.engine import Store, open_store
-from scalescope_server.store.judging import BEFORE_ALL, Position, StepRow
+from scalescope_server.store.judging import BEFORE_ALL, Position, Setting, StepRow
 from scalescope_server.store.records import EventRow
 
-from tests.batches import Dictation, batch, hello
+from tests.batches import Dictation, batch, hello, histograms
 
 pytestmark = pytest.mark.both_engines
 
@@ -82,3 +83,44 @@ def test_the_judge_reads_updates_of_rank_0_beyond_its_position_with_their_culpri
         "backoff_factor": 0.5,
         "growth_interval": 2000,
     }
+
+
+def test_the_judge_reads_at_which_updates_a_scaler_was_made_anew(store: Store) -> None:
+    say = Dictation()
+    usual, odd = {"zero_grad": True}, {"zero_grad": True, "scaler_recreated": True}
+    store.writer.append(batch(hello(), say.steps(0, 9, (3, usual), (2, odd), (3, usual), (1, odd)))).result()
+    other = {"optimizers": ["scaler_recreated"]}
+    store.writer.append(batch(hello(segment="second"), Dictation().steps(0, 3, (2, other), (1, odd)))).result()
+    found, _ = store.reader.steps_after("run", BEFORE_ALL, 20)
+    assert [row.step for row in found if row.recreated] == [3, 4, 8, 11]
+    assert [row.step for row in store.reader.steps_after("run", Position(0, 3), 2)[0] if row.recreated] == [4]
+
+
+def test_the_judge_reads_what_a_run_is_set_up_like(store: Store) -> None:
+    say = Dictation()
+    told = (
+        say.layout(("a", "fp16"), ("b", "fp32"), ("c", None)),
+        say.setup(0, autocast={"cuda": "fp16", "cpu": None}),
+        say.sample(0, histograms([0], [0], [0])),
+        say.steps(0, 1),
+    )
+    store.writer.append(batch(hello(world_size=1), *told)).result()
+    known = {"fp16": 8, "fp32": 8, "": 8}
+    assert store.reader.setting("run") == Setting(known, ("fp16",), zero=False, ended=False)
+    silent = histograms([], [], [], zero=8)
+    store.writer.append(batch(hello(world_size=1), say.sample(1, silent), say.steps(1, 1), say.bye())).result()
+    assert store.reader.setting("run") == Setting(known, ("fp16",), zero=True, ended=True)
+
+
+def test_what_was_not_told_of_a_run_is_not_known(store: Store) -> None:
+    store.writer.append(batch(hello(), Dictation().steps(0, 1))).result()
+    assert store.reader.setting("run") == Setting()
+
+
+def test_zero_gradients_of_several_ranks_are_those_of_all_of_them(store: Store) -> None:
+    for rank, exponents in ((0, ()), (1, (0,))):
+        say = Dictation()
+        parts = [Part("sharded", 4, leads=rank == 0)]
+        told = (say.layout(("a", "fp16"), parts=parts), say.sample(0, histograms(exponents, zero=3)), say.steps(0, 1))
+        store.writer.append(batch(hello(rank=rank), *told)).result()
+    assert store.reader.setting("run").zero is False
