@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scalescope import wire
 from scalescope.taps import loop as loops
+from scalescope.taps.routine import lane as lanes
 from scalescope.taps.routine import notes as routine
+from scalescope.taps.routine import scaler as scaled_routine
 from torch import nn
 
 from tests.small_training import Watched, columns, watching, windows
@@ -64,6 +66,7 @@ class Loop:
 
     optimizers: int = 1
     scaled: bool = True
+    growth_interval: int = 7
     watched: Watched | None = None
     model: nn.ModuleList = field(init=False)
 
@@ -72,7 +75,9 @@ class Loop:
         self.model = nn.ModuleList(nn.Linear(3, 3) for _ in range(2))
         parts = [self.model] if self.optimizers == 1 else list(self.model)
         self.optimizer = [torch.optim.SGD(part.parameters(), lr=1e-3) for part in parts]
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=7, enabled=self.scaled)
+        self.scaler = torch.amp.GradScaler(
+            "cpu", init_scale=8.0, growth_interval=self.growth_interval, enabled=self.scaled
+        )
         self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer[0], 5)
 
     def update(self, move: Move) -> None:
@@ -131,9 +136,11 @@ class Loop:
             self.schedule.step()
 
 
-def recorded(moves: Sequence[Move], optimizers: int, *, scaled: bool = True) -> Told:
-    loop = Loop(optimizers, scaled)
-    with watching(loop.model, loop.optimizer, loop.scaler if scaled else None) as watched:
+def recorded(moves: Sequence[Move], optimizers: int, *, scaled: bool = True, calm: bool = False) -> Told:
+    """``calm``: nothing is sampled after the first update, and the scale does not grow."""
+    loop = Loop(optimizers, scaled, _NEVER if calm else 7)
+    every = _NEVER if calm else 10
+    with watching(loop.model, loop.optimizer, loop.scaler if scaled else None, every=every) as watched:
         loop.watched = watched
         for move in moves:
             loop.update(move)
@@ -162,10 +169,12 @@ def routine_updates(
     return closed
 
 
-def in_full(moves: Sequence[Move], patch: pytest.MonkeyPatch, optimizers: int = 1, *, scaled: bool = True) -> Told:
+def in_full(
+    moves: Sequence[Move], patch: pytest.MonkeyPatch, optimizers: int = 1, *, scaled: bool = True, calm: bool = False
+) -> Told:
     with patch.context() as patched:
         patched.setattr(routine, "_REHEARSALS", _NEVER)
-        return recorded(moves, optimizers, scaled=scaled)
+        return recorded(moves, optimizers, scaled=scaled, calm=calm)
 
 
 STYLES = {
@@ -192,6 +201,24 @@ def test_most_updates_of_a_usual_loop_are_routine_and_told_as_if_heard_in_full(
     # Without the first, which are rehearsed, those that are sampled (0, 10, 20), and those after which the scale grows.
     assert len(noted) >= 17
     assert not {0, 10, 20} & set(noted)
+
+
+@pytest.mark.parametrize("style", [style for style in STYLES if style not in ("unscaled", "accumulated")])
+def test_ordinary_updates_go_in_a_lane_until_one_is_not(style: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[int] = []
+    updated = lanes.Lane.updated
+
+    def updating(self: lanes.Lane, scaler: torch.amp.GradScaler) -> bool:
+        as_ever = updated(self, scaler)
+        closed.append(self.updates)
+        return as_ever
+
+    monkeypatch.setattr(lanes.Lane, "updated", updating)
+    moves = [STYLES[style]] * 20
+    told = recorded(moves, 1, calm=True)
+    assert len(closed) >= 12
+    assert not lanes.LANES
+    assert told == in_full(moves, monkeypatch, calm=True)
 
 
 @pytest.mark.parametrize("style", [style for style in STYLES if style not in ("unscaled", "accumulated")])
@@ -260,18 +287,20 @@ odd = st.sampled_from(
     style=st.sampled_from(list(STYLES.values())),
     moves=st.lists(st.one_of(st.none(), st.none(), st.none(), odd), max_size=24),
     optimizers=st.sampled_from([1, 2]),
+    calm=st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_whatever_comes_in_between_is_told_as_if_every_update_were_heard_in_full(
-    style: Move, moves: list[Move | None], optimizers: int
+    style: Move, moves: list[Move | None], optimizers: int, calm: bool
 ) -> None:
     course = [style] * 6 + [move or style for move in moves]
     with pytest.MonkeyPatch.context() as patch:
         # So that it is a routine again soon after an odd one.
-        patch.setattr(routine, "_REST", 1)
+        patch.setattr(routine, "REST", 1)
+        patch.setattr(scaled_routine, "REST", 1)
         patch.setattr(routine, "_REHEARSALS", 1)
-        noted = recorded(course, optimizers)
-        assert noted == in_full(course, patch, optimizers)
+        noted = recorded(course, optimizers, calm=calm)
+        assert noted == in_full(course, patch, optimizers, calm=calm)
 
 
 plainly_odd = st.sampled_from(
@@ -308,7 +337,7 @@ plainly_odd = st.sampled_from(
 def test_so_is_it_without_a_scaler(style: Move, moves: list[Move | None]) -> None:
     course = [style] * 6 + [move or style for move in moves]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(routine, "_REST", 1)
+        patch.setattr(routine, "REST", 1)
         patch.setattr(routine, "_REHEARSALS", 1)
         noted = recorded(course, 1, scaled=False)
         told = in_full(course, patch, scaled=False)

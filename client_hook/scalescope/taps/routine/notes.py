@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from scalescope.readback import Value
 from scalescope.taps.backward.ends import Ends
 from scalescope.taps.loop import Loop
+from scalescope.taps.routine.course import Clip
 from scalescope.taps.routine.track import Track
 from scalescope.taps.windows.clip import ClipCall
 from scalescope.taps.windows.windows import UpdateFacts
@@ -26,7 +27,7 @@ from scalescope.updates import Update
 
 # So many updates in a row are noted down and heard in full; and so many are heard in full after an odd one.
 _REHEARSALS = 3
-_REST = 64
+REST = 64
 # A loop whose updates never close notes no more than this.
 MOST = 256
 
@@ -54,16 +55,15 @@ class Notes(ABC):
         # What to tell of each moment; scaled losses among them, and those of earlier updates.
         self._moments: list[Moment] = []
         self._losses = self._calls = 0
-        # By whose gradients, what and the limit.
-        self._clips: list[tuple[tuple[int, ...], Literal["norm", "value"], float | None]] = []
+        self._clips: list[Clip] = []
         self._raises = False
         # What was alike in the last one, and what was told of it.
-        self._alike: list[object] = []
+        self._alike: list[Any] = []
         self._facts: UpdateFacts | None = None
         # Whether it is known what such an update leaves of the gradients.
         self._settled = False
         # The last update that closed, and where the counters were by then. The link's thread reads it.
-        self._closed = (-1, 0)
+        self.closed = (-1, 0)
 
     def clipped(self, gradients: Sequence[torch.Tensor], call: ClipCall) -> bool:
         """Gradients of whomever are about to be clipped, or looked at for their norm."""
@@ -96,11 +96,11 @@ class Notes(ABC):
 
     def began(self) -> bool:
         """Whether a backward pass of the update under way has begun. From any thread."""
-        return sum([track.counted() for track in self.tracks.values()]) < self._closed[1]
+        return sum([track.counted() for track in self.tracks.values()]) < self.closed[1]
 
     def overtaken(self) -> int:
         """The last update that nothing is added to any more. From any thread."""
-        closed = self._closed
+        closed = self.closed
         return closed[0] if self.alone and self.began() else closed[0] - 1
 
     def leave(self, *, odd: bool = True) -> bool:
@@ -108,7 +108,7 @@ class Notes(ABC):
         if not self.noting:
             return False
         if odd:
-            self._rehearsed, self._resting_until = 0, self._loop.step + _REST
+            self._rehearsed, self._resting_until = 0, self._loop.step + REST
         self.noting, self._loop.shorthand = False, None
         if self.alone:
             self._find()
@@ -170,7 +170,7 @@ class Notes(ABC):
         self._moments.clear()
         self._clips.clear()
         self._raises, self._losses = False, 0
-        self._closed = (closed, count)
+        self.closed = (closed, count)
 
     def _find(self, unscaled: Track | None = None) -> bool:
         """Note the passes since the last look; whether each optimizer had one at most, that did what one does.
@@ -185,7 +185,7 @@ class Notes(ABC):
             regular = regular and plain
         return regular
 
-    def _close(self, alike: list[object], scale: Value | None, tracker: Value | None) -> None:
+    def _close(self, alike: list[Any], scale: Value | None, tracker: Value | None) -> None:
         """The update is over: it was ``alike`` others, had this ``scale``, and ``tracker`` before its end."""
         if self._facts is None or alike != self._alike:
             self._alike, self._facts, self._settled = alike, self._facts_noted(), False
@@ -203,7 +203,7 @@ class Notes(ABC):
         same = update.facts is not None and self._facts_noted().told() == update.facts.told()
         self._rehearsed = self._rehearsed + 1 if same else 0
         if not same:
-            self._resting_until = self._loop.step + _REST
+            self._resting_until = self._loop.step + REST
 
     def _clip_windows(self, facts: UpdateFacts, scale: Value | None) -> UpdateFacts:
         """``facts`` with the clippings that were noted, under ``scale``."""

@@ -7,7 +7,7 @@ clipped, and stepped with.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch.amp import GradScaler
@@ -16,7 +16,9 @@ from scalescope.readback import Value
 from scalescope.taps.backward.freshness import stamp_of
 from scalescope.taps.facts import is_among_ranks
 from scalescope.taps.loop import Loop
-from scalescope.taps.routine.notes import MOST, Moment, Notes
+from scalescope.taps.routine.course import course_of
+from scalescope.taps.routine.lane import LANES, Lane
+from scalescope.taps.routine.notes import MOST, REST, Moment, Notes
 from scalescope.taps.routine.track import Track
 from scalescope.taps.scaler.culprits import Found
 from scalescope.taps.scaler.scale import Reader
@@ -42,6 +44,9 @@ class InFull(Protocol):
     def caught_up(self) -> None:
         """All that was noted has been told."""
 
+    def goes_on_stepping(self, optimizer: torch.optim.Optimizer) -> None:
+        """The scaler is in the middle of a step that it was asked for."""
+
 
 class ScalerNotes(Notes):
     """Notes them at each call of the scaler's."""
@@ -60,6 +65,10 @@ class ScalerNotes(Notes):
         self.untold: tuple[torch.optim.Optimizer, torch.Tensor | None, Found, int] | None = None
         # In the place of what was found where that is finite: what torch has made for it is torch's to let go of.
         self._finite: Found = {torch.device("cpu"): torch.zeros((), dtype=torch.float32, device="cpu")}
+        # What ordinary updates go in, and by which scaler; and the update before which there is none again.
+        self.lane: Lane | None = None
+        self._lane_of = 0
+        self._no_lane_until = 0
         self._scale = scale
         self._tracker = tracker
         self._in_full = in_full
@@ -146,7 +155,7 @@ class ScalerNotes(Notes):
         """After ``update``: the update is over."""
         if not self.noting:
             return False
-        alike: list[object] = [self._scale.value, self._raises, *self._clips]
+        alike: list[Any] = [self._scale.value, self._raises, self._losses, *self._clips]
         for key, track in self.tracks.items():
             if not (track.asked and self.stepped.get(key) and track.first() == track.last() == track.to_come):
                 return self.leave()
@@ -165,7 +174,45 @@ class ScalerNotes(Notes):
         self._close(alike, scale, tracker)
         return True
 
+    def enter(self, scaler: GradScaler) -> None:
+        """After an update of ``scaler``, which nobody else hears: if it was ordinary, the next ones go in a lane."""
+        here = self._scale.memory is not None and self._tracker.memory is not None
+        if not (here and self.alone and self.trusting and self.sure and self._settled and self._facts):
+            return
+        loop, (_, raises, losses, *clips, passes, fresh, explicit) = self._loop, self._alike
+        if not fresh or raises or loop.windows.parallel or loop.step < self._no_lane_until:
+            return
+        course = course_of(
+            self.tracks.values(), self._facts, losses=losses, passes=passes, clips=clips, explicit=explicit
+        )
+        if course is not None:
+            (track,) = self.tracks.values()
+            self.lane, self._lane_of = Lane(self, loop, track, self._scale, self._tracker, course), id(scaler)
+            LANES[self._lane_of] = loop.shorthand = self.lane
+
+    def take_over(self, lane: Lane) -> None:
+        LANES.pop(self._lane_of, None)
+        self.lane, self._loop.shorthand = None, self
+        if not lane.updates:
+            # It is not what it looked like.
+            self._no_lane_until = self._loop.step + REST
+        self._calls += lane.updates
+        self._tracker.value = lane.count
+        lane.hand_over()
+        self._losses = int(lane.scaled)
+        self._moments += lane.moments(self._finite)
+        if lane.untold is not None:
+            self.untold = (lane.optimizer, *lane.untold, len(self._moments) - 1)
+        if lane.clipping is not None and self._alike:
+            self._clips += [clip for clip in self._alike if isinstance(clip, tuple)]
+        if lane.stepped:
+            self.stepped[id(lane.optimizer)] = True
+        if lane.stepping:
+            self._in_full.goes_on_stepping(lane.optimizer)
+
     def leave(self, *, odd: bool = True) -> bool:
+        if self.lane is not None:
+            self.lane.leave()
         # Who steps by now has been told to: what was noted of it is true.
         alone, self.sure, self.untold = self.alone, False, None
         super().leave(odd=odd)

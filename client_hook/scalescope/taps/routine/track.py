@@ -60,7 +60,7 @@ class Track:
         """``before``: the track of the same optimizer in the update before, whose versions are the same."""
         self.number = number
         self.decides = bool(getattr(optimizer, "_step_supports_amp_scaling", False))
-        self.after: int | None = None
+        self.after: int | None = None if before is None else before.after
         self.anew: int | None = None if before is None else before.anew
         self.bump: int | None = None if before is None else before.bump
         # The counters of both ends, which count down, and where they were at the last look.

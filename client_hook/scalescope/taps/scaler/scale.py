@@ -19,9 +19,9 @@ class Reader:
     def __init__(self, attribute: str) -> None:
         self.value: Value | None = None
         self._attribute = attribute
-        # What was read; where its number lies, on the CPU; elsewhere at which of its versions.
+        # What was read; where its number lies, on the CPU; elsewhere at which of its versions it was.
         self.tensor: torch.Tensor | None = None
-        self._memory: memoryview | None = None
+        self.memory: memoryview | None = None
         self.version = -1
 
     def is_current(self, scaler: GradScaler) -> bool:
@@ -29,8 +29,8 @@ class Reader:
         tensor: torch.Tensor | None = getattr(scaler, self._attribute, None)
         if tensor is None or tensor is not self.tensor:
             return False
-        if self._memory is not None:
-            return bool(self._memory[()] == self.value)
+        if self.memory is not None:
+            return bool(self.memory[()] == self.value)
         # The counter that autograd itself goes by.
         return tensor._version == self.version  # noqa: SLF001
 
@@ -48,11 +48,11 @@ class Reader:
         if tensor is None:
             return True
         if tensor is not self.tensor:
-            self.tensor, self._memory = tensor, _memory(tensor)
-        if self._memory is None:
+            self.tensor, self.memory = tensor, _memory(tensor)
+        if self.memory is None:
             value, self.version = read_later(tensor), tensor._version  # noqa: SLF001 - as above
         else:
-            value = float(self._memory[()])
+            value = float(self.memory[()])
         if value == self.value:
             return True
         self.value = value
@@ -60,7 +60,7 @@ class Reader:
 
     def take(self, tensor: torch.Tensor, value: Value) -> None:
         """``value`` was read, with others, of ``tensor``: the scaler's as it is now, on a device."""
-        self.tensor, self._memory = tensor, None
+        self.tensor, self.memory = tensor, None
         self.value, self.version = value, tensor._version  # noqa: SLF001 - as above
 
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, SupportsIndex
 import torch
 from torch.amp import GradScaler
 
+from scalescope.taps.routine.lane import LANES
 from scalescope.taps.scaler.culprits import Found
 from scalescope.taps.scaler.tap import ScalerTap
 
@@ -32,6 +33,9 @@ class Tapped(GradScaler):
         scaled = super().scale(outputs, *args, **kwargs)
         # A graph that is being traced holds no number yet.
         if not torch.compiler.is_compiling():
+            lane = LANES.get(id(self))
+            if lane is not None and lane.scales(self):
+                return scaled
             for tap in _taps(self):
                 if tap.routine.scaled(self):
                     continue
@@ -42,6 +46,13 @@ class Tapped(GradScaler):
         return scaled
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Given, **kwargs: Given) -> Given:
+        lane = LANES.get(id(self))
+        if lane is not None and lane.steps(optimizer, *args, *kwargs):
+            try:
+                return super().step(optimizer)
+            finally:
+                if not lane.step_is_over():
+                    _end_step(_taps(self), optimizer)
         if (args or kwargs) and ("closure" in kwargs or any(map(callable, args))):
             # Torch refuses one by name; this is what it was told before.
             for tap in _taps(self):
@@ -50,15 +61,21 @@ class Tapped(GradScaler):
 
     # A user's own scaler may take more, and may answer.
     def update(self, *args: Given, **kwargs: Given) -> Given:
+        lane = LANES.get(id(self))
+        if lane is not None and not (args or kwargs):
+            result = super().update()
+            if not lane.edge.call(lane.updated, self):
+                lane.edge.guard(lane.leave)
+                _hear_update(self, was_set=False)
+            return result
         was_set = (args[0] if args else kwargs.get("new_scale")) is not None
-        taps = _taps(self)
-        for tap in taps:
+        if lane is not None:
+            lane.leave()
+        for tap in _taps(self):
             if not tap.routine.sure and tap.wants_update(self):
                 tap.loop.edge.call(tap.updating, self)
         result = super().update(*args, **kwargs)
-        for tap in taps:
-            if not (tap.routine.alone and tap.loop.edge.call(tap.routine.updated, self, was_set)):
-                tap.loop.edge.call(tap.updated, self, was_set)
+        _hear_update(self, was_set=was_set)
         return result
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
@@ -82,12 +99,18 @@ class TappedUnscaling(Tapped):
     def _unscale_grads_(
         self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, *args: Given, **kwargs: Given
     ) -> Given:
-        taps = _taps(self)
-        for tap in taps:
-            if not tap.routine.alone:
-                tap.unscaling(optimizer)
-        found = super()._unscale_grads_(optimizer, inv_scale, *args, **kwargs)
-        for tap in taps:
+        lane = LANES.get(id(self))
+        if lane is not None:
+            found = super()._unscale_grads_(optimizer, inv_scale, *args, **kwargs)
+            if lane.edge.call(lane.takes, optimizer, inv_scale, found):
+                return found
+            lane.edge.guard(lane.leave)
+        else:
+            for tap in _taps(self):
+                if not tap.routine.alone:
+                    tap.unscaling(optimizer)
+            found = super()._unscale_grads_(optimizer, inv_scale, *args, **kwargs)
+        for tap in _taps(self):
             _hear_unscaled(tap, self, optimizer, inv_scale, found)
         return found
 
@@ -117,12 +140,7 @@ def heard_step(
     try:
         return step(optimizer, *args, **kwargs)
     finally:
-        for tap in taps:
-            if tap.routine.untold is not None:
-                tap.loop.edge.call(tap.routine.passed_over)
-            tap.stepping_now, tap.loop.windows.stepping = None, False
-            if tap.awaits_step:
-                tap.loop.edge.call(tap.stepped, optimizer)
+        _end_step(taps, optimizer)
 
 
 def heard_unscaling(
@@ -206,6 +224,25 @@ def _hear_unscaled(
         edge.call(tap.unscaled, scaler, optimizer, inverse, found)
 
 
+def _hear_update(scaler: Tapped, *, was_set: bool) -> None:
+    taps = _taps(scaler)
+    for tap in taps:
+        edge, routine = tap.loop.edge, tap.routine
+        if not (routine.alone and edge.call(routine.updated, scaler, was_set)):
+            edge.call(tap.updated, scaler, was_set)
+        elif len(taps) == 1 and isinstance(scaler, TappedUnscaling):
+            edge.call(routine.enter, scaler)
+
+
+def _end_step(taps: Iterable[ScalerTap], optimizer: torch.optim.Optimizer) -> None:
+    for tap in taps:
+        if tap.routine.untold is not None:
+            tap.loop.edge.call(tap.routine.passed_over)
+        tap.stepping_now, tap.loop.windows.stepping = None, False
+        if tap.awaits_step:
+            tap.loop.edge.call(tap.stepped, optimizer)
+
+
 def _steps_as_torch_does(kind: type[GradScaler]) -> bool:
     """Whether an optimizer is stepped where all that was found is finite, and else not."""
     return all(
@@ -232,6 +269,7 @@ def _taps(scaler: object) -> tuple[ScalerTap, ...]:
 
 def _listen(scaler: GradScaler, taps: tuple[ScalerTap, ...]) -> None:
     key = id(scaler)
+    _leave_lane(key)
     if taps:
         _LISTENED[key] = Listened(weakref.ref(scaler, lambda _: _forget(key)), taps)
     else:
@@ -242,3 +280,9 @@ def _forget(key: int) -> None:
     """The scaler is gone; another one may have come to its address before we heard of it."""
     if key in _LISTENED and _LISTENED[key].scaler() is None:
         del _LISTENED[key]
+        _leave_lane(key)
+
+
+def _leave_lane(key: int) -> None:
+    if key in LANES:
+        LANES[key].leave()

@@ -134,6 +134,10 @@ class ScalerTap:
         """What was noted of this update has been told: whether a step is running is known here."""
         self.loop.windows.stepping = self.stepping_now is not None
 
+    def goes_on_stepping(self, optimizer: torch.optim.Optimizer) -> None:
+        """The scaler is in the middle of a step that it was asked for."""
+        self.stepping_now, self.awaits_step = optimizer, False
+
     def given_closure(self) -> None:
         """``step`` was given a closure."""
         self.routine.leave()
@@ -182,6 +186,9 @@ class ScalerTap:
         Called without an edge: to enter one that the scaler was asked for takes less than to guard and time it. A
         scaler may be given what only wraps the optimizer whose hooks are heard.
         """
+        lane = self.routine.lane
+        if lane is not None and lane.has_stepped(optimizer):
+            return
         self._stepped[id(optimizer)] = self.stepping_now is not None
         untold = self.routine.untold
         if untold is not None and untold[0] is optimizer:

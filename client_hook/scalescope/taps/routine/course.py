@@ -1,0 +1,38 @@
+"""What updates have in common, of one optimizer, that are ordinary enough for a lane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from scalescope.taps.routine.track import Track
+from scalescope.taps.windows.windows import UpdateFacts
+
+# Whose gradients were clipped, by what and to which limit.
+Clip = tuple[tuple[int, ...], Literal["norm", "value"], float | None]
+
+
+class Course(NamedTuple):
+    """How every update of a lane goes.
+
+    Attributes:
+        explicit: whether gradients are unscaled before the step is asked for.
+        clip: then the kind and the limit of the one clipping after it; None without one.
+        facts: what is told of it.
+    """
+
+    explicit: bool
+    clip: tuple[Literal["norm", "value"], float | None] | None
+    facts: UpdateFacts
+
+
+def course_of(
+    tracks: Iterable[Track], facts: UpdateFacts, *, losses: int, passes: int, clips: Sequence[Clip], explicit: bool
+) -> Course | None:
+    """That of an update which is over, if the next one is known by what is looked at in a lane; else None."""
+    track, *others = tracks
+    # That a gradient is of one pass alone, its version tells: to what was left of the last update a pass adds one.
+    told = track.anew is not None and track.bump is not None and (track.at is None or track.at[1] >= track.anew)
+    if others or track.decides or not told or not losses == passes == 1 or len(clips) > bool(explicit):
+        return None
+    return Course(explicit, clips[0][1:] if clips else None, facts)
