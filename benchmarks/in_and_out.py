@@ -23,7 +23,7 @@ from scalescope.rows import column
 from scalescope.wire import PROTOCOL, Event, Hello, Layout, Parameter, Record, Sample, Steps
 from scalescope_server.exporting.encoding import Format
 from scalescope_server.exporting.streams import stream
-from scalescope_server.judge import Outcome, judge_once
+from scalescope_server.judge_pass import Outcome, judge_once
 from scalescope_server.store.delivery import Batch
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.extract.tables import TableName

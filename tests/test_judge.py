@@ -15,7 +15,9 @@ import pytest
 from scalescope.rows import column
 from scalescope.wire import Event, Hello, Layout, Record, Steps
 from scalescope_server.findings.catalogue import Case, remember
-from scalescope_server.judge import PASS_ROWS, Judge, Outcome, judge_once
+from scalescope_server.judge import Judge
+from scalescope_server.judge_findings import PASS_ROWS
+from scalescope_server.judge_pass import Outcome, judge_once
 from scalescope_server.store import tables
 from scalescope_server.store.delivery import Batch
 from scalescope_server.store.engine import Store, open_store
@@ -86,6 +88,11 @@ def send(
     return sequence + len(records)
 
 
+def is_fifth(step: int) -> bool:
+    """One step in five, without a rhythm."""
+    return (step * 2_654_435_761 >> 16) % 5 == 0
+
+
 def codes(store: Store) -> list[str]:
     return [finding.code for finding in store.reader.findings(RUN)]
 
@@ -108,7 +115,7 @@ def test_a_finding_that_no_longer_holds_is_taken_back(store: Store) -> None:
     sequence = send(store, thrashing(300, interval=100), interval=100)
     judge_once(store, RUN)
     assert "HEALTHY_PROBING" in codes(store)
-    worse = [StepRow(step, 0, 2.0**15, step % 5 == 0, 0, None) for step in range(300, 400)]
+    worse = [StepRow(step, 0, 2.0**15, is_fifth(step), 0, None) for step in range(300, 400)]
     send(store, worse, interval=100, sequence=sequence)
     judge_once(store, RUN)
     assert "HEALTHY_PROBING" not in codes(store)

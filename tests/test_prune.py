@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from scalescope.cli import main
 from scalescope_server.cli_prune import Pruning, prune
-from scalescope_server.judge import judge_once
+from scalescope_server.judge_pass import judge_once
 from scalescope_server.store.engine import open_store
 from scalescope_server.store.records import RunId
 from scalescope_server.upkeep import MIN_REST_S

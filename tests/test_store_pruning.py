@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from scalescope.wire import Record
-from scalescope_server.judge import judge_once
+from scalescope_server.judge_pass import judge_once
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.pruning import Piece, Removed
 from scalescope_server.store.records import RunId

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 
 import pytest
-from scalescope_server.judge import judge_once
+from scalescope_server.judge_pass import judge_once
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.records import RunId
 from scalescope_server.upkeep import Upkeep

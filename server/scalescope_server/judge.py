@@ -1,9 +1,8 @@
-"""The judge: findings over what is committed, apart from ingest and never in its way.
+"""The judge: findings and rules over what is committed, apart from ingest and never in its way.
 
-It reads the updates of a run past its position in order, folds them with pure functions, and commits the new
-state and the findings in one transaction. So a crash neither loses nor repeats a judgement, and a slow or
-locked database delays it and never falsifies it. Updates that come late and belong before its position (a
-segment whose spooled data was delivered after the next had begun) make it judge the run anew.
+It reads the updates of a run past its position in order, folds them with pure functions, and commits new states, the
+findings, the alerts and what is to be told of them in one transaction (see ``judge_pass``). So a crash neither loses
+nor repeats a judgement, and a slow or locked database delays it and never falsifies it.
 
 Where several servers share the database, a run is judged by the one that holds its lease (see ``store.leases``). The
 others look at it every second until all of it is judged, so that one of them goes on when the holder dies.
@@ -18,22 +17,23 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from enum import Enum
+from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
-
-from scalescope_server.findings.catalogue import Case, conclude, findings, fold, recall, remember
-from scalescope_server.findings.scaler import ScalerRules
+from scalescope_server.judge_findings import Weighing
+from scalescope_server.judge_pass import Outcome, judge
+from scalescope_server.judge_pulses import PULSE_S, Pulses
+from scalescope_server.store.alert_records import Committed
 from scalescope_server.store.engine import Store
 from scalescope_server.store.errors import Busy, NotFound, StoreError
-from scalescope_server.store.judging import Judged
 from scalescope_server.store.leases import TERM_S, Claim
-from scalescope_server.store.records import FindingRow, RunId
+from scalescope_server.store.records import RunId
+from scalescope_server.store.vigil import Silence
 from scalescope_server.turns import LOOK_RUNS, LOOK_S, Failures, Tenure, Turns, look_again_at
+from scalescope_server.watching.keeper import Keeper
+from scalescope_server.watching.lookout import Lookout
+from scalescope_server.watching.pack import enter_pack
 
-# Rows of one pass: small enough that a run of millions, judged anew, lets the others have their turn.
-PASS_ROWS = 4096
 # After a failed pass (a locked or full database) the run waits so long for its next turn.
 RETRY_S = 1.0
 # Updates that waited for a rank which has died meanwhile are judged then, whether or not anything else comes.
@@ -45,25 +45,27 @@ RELEASE_WITHIN_S = 2.0
 logger = logging.getLogger("scalescope.server")
 
 
-class Outcome(Enum):
-    """What became of one pass."""
-
-    NOTHING = "nothing was to be judged"
-    DONE = "all there is was judged"
-    MORE = "more rows may be waiting"
-    SUPERSEDED = "another server has judged the run since, so it does not count"
-
-
 class Audience(Protocol):
-    """Who is told that a run's findings changed. Any thread; returns at once."""
+    """Who is told that a run's findings or alerts changed. Any thread; returns at once."""
 
     def changed(self, run: RunId) -> None: ...
+
+
+@dataclass(slots=True)
+class _Errand:
+    """What is done again and again, whatever comes; first at ``at``."""
+
+    action: Callable[[], None]
+    every_s: float
+    at: float
 
 
 class Judge:
     """Judges runs on a thread of its own, woken by ingest.
 
-    ``holder``: this server, among those that share the database. ``clock``: seconds that only go forward.
+    ``holder``: this server, among those that share the database. ``clock``: seconds that only go forward; ``now``:
+    since the epoch. ``outbox``: called where it has got something, by the judge's thread; it returns at once.
+    ``pack``: whether the built-in rules are entered first.
     """
 
     def __init__(
@@ -73,14 +75,25 @@ class Judge:
         *,
         holder: str = ONLY,
         look_again_s: float = LOOK_AGAIN_S,
+        pulse_s: float = PULSE_S,
         clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+        outbox: Callable[[], None] = lambda: None,
+        pack: bool = True,
     ) -> None:
         self._store = store
         self._hub = hub
         self._holder = holder
-        self._look_again_s = look_again_s
         self._clock = clock
-        self._look_at = clock() + look_again_s
+        self._now = now
+        self._outbox = outbox
+        self._pack = pack
+        self._keeper = Keeper(store.reader, now)
+        self._pulses = Pulses(store.reader, self._keeper, holder, now)
+        self._errands = [
+            _Errand(self._take_up_unjudged, look_again_s, clock() + look_again_s),
+            _Errand(self._pulse, pulse_s, clock() + pulse_s),
+        ]
         self._turns = Turns()
         self._tenure = Tenure()
         self._failures = Failures()
@@ -126,32 +139,34 @@ class Judge:
             return self._failures.count, self._failures.runs()
 
     def _run(self) -> None:
-        while not self._attempt(self._take_up_unjudged):
-            self._rest()
-        while not self._stopping:
-            run = self._next()
-            if run is None:
-                self._attempt(self._take_up_unjudged)
-                self._look_at = self._clock() + self._look_again_s
-            elif not self._attempt(functools.partial(self._judge, run), run):
+        for first in (self._enter_pack, self._take_up_unjudged):
+            while not self._attempt(first):
                 self._rest()
-                self.wake(run)
+        while not self._stopping:
+            turn = self._next()
+            if isinstance(turn, _Errand):
+                self._attempt(turn.action)
+                turn.at = self._clock() + turn.every_s
+            elif turn is not None and not self._attempt(functools.partial(self._judge, turn), turn):
+                self._rest()
+                self.wake(turn)
         if self._holder != ONLY:
             # Where the database is away, their time will be over.
             with contextlib.suppress(StoreError, TimeoutError):
                 self._store.writer.release(self._holder).result(RELEASE_WITHIN_S)
 
-    def _next(self) -> RunId | None:
-        """The run whose turn it is; None when it is time to look for those that nobody told of, or to stop."""
+    def _next(self) -> RunId | _Errand | None:
+        """The run whose turn it is, or what is to be done besides; None when it is time to stop."""
         with self._awake:
             while not self._stopping:
                 now = self._clock()
-                if now >= self._look_at:
-                    return None
+                errand = min(self._errands, key=lambda errand: errand.at)
+                if now >= errand.at:
+                    return errand
                 run = self._turns.take(now)
                 if run is not None:
                     return run
-                self._awake.wait(self._turns.wait_s(now, self._look_at - now))
+                self._awake.wait(self._turns.wait_s(now, errand.at - now))
         return None
 
     def _attempt(self, action: Callable[[], None], run: RunId | None = None) -> bool:
@@ -162,6 +177,7 @@ class Judge:
             self._clear(run)  # Deleted between the news and its turn.
         except StoreError as error:
             logger.warning("judging waits for the database: %s", error)
+            self._pulses.doubt()
             return self._stopping
         except Exception as error:
             if self._put_off(run, error):
@@ -186,6 +202,10 @@ class Judge:
         with self._awake:
             self._awake.wait_for(lambda: self._stopping, timeout=RETRY_S)
 
+    def _enter_pack(self) -> None:
+        if self._pack and not self._stopping:
+            enter_pack(self._store.writer, self._now())
+
     def _take_up_unjudged(self) -> None:
         if self._stopping:
             return
@@ -199,8 +219,10 @@ class Judge:
         if fence is None:
             self._look(run)
             return
-        outcome = judge_once(self._store, run, fence)
+        outcome, tells = judge(self._store, run, fence, self._keeper)
         self._clear(run)
+        if tells:
+            self._outbox()
         if outcome is Outcome.SUPERSEDED:
             self._note(run, Claim(mine=False, fence=fence, left_s=TERM_S), asked_at)
         elif outcome is not Outcome.NOTHING:
@@ -208,6 +230,60 @@ class Judge:
             self._hub.changed(run)
         if outcome is Outcome.MORE:
             self.wake(run)
+
+    def _pulse(self) -> None:
+        """Let time pass on runs of which no update comes."""
+        for silence in self._pulses.due():
+            if self._stopping or not self._attempt(functools.partial(self._let_pass, silence), silence.run):
+                return
+
+    def _let_pass(self, silence: Silence) -> None:
+        run, asked_at = silence.run, self._clock()
+        lookout = self._seen(silence)
+        if lookout is None:
+            self._pulses.passed(silence)
+            return
+        lookout.pass_time(self._pulses.pulse(silence, lookout))
+        lookout.tell_open()
+        if not lookout.outcome(None).alerts:
+            self._keeper.give_back(lookout)
+            self._pulses.passed(silence)
+            return
+        with self._awake:
+            fence = self._tenure.fence(run, asked_at)
+        if fence is None:
+            self._let_pass_as_ours(silence, asked_at)
+        else:
+            self._commit_pulse(silence, lookout, fence, asked_at)
+
+    def _let_pass_as_ours(self, silence: Silence, asked_at: float) -> None:
+        """Look again with the lease: another server may have gone on with the run since it was looked at."""
+        claim = _answered(self._store.writer.claim(silence.run, self._holder))
+        self._note(silence.run, claim, asked_at)
+        found = self._store.reader.silent_runs([silence.run], self._holder)
+        if claim.mine and silence.run in found:
+            self._let_pass(found[silence.run])
+
+    def _commit_pulse(self, silence: Silence, lookout: Lookout, fence: int, asked_at: float) -> None:
+        watched = lookout.outcome(fence)
+        committed = self._store.writer.commit_watched(watched).result()
+        mine = committed is not Committed.SUPERSEDED
+        self._note(silence.run, Claim(mine=mine, fence=fence, left_s=TERM_S), asked_at)
+        if committed is Committed.DONE:
+            lookout.committed()
+            self._keeper.give_back(lookout)
+            self._pulses.passed(silence)
+            self._hub.changed(silence.run)
+            if watched.tells:
+                self._outbox()
+
+    def _seen(self, silence: Silence) -> Lookout | None:
+        """The rules on a run as they stand; None where no rule watches it."""
+        found = self._keeper.stands_at(silence.run, silence.position)
+        if found is not None:
+            return found
+        weighing = Weighing(self._store, silence.run)
+        return self._keeper.take(self._store.reader.vigil(silence.run), weighing.start)
 
     def _look(self, run: RunId) -> None:
         """Ask whose ``run`` is, and all others in the line that are not ours; what may be judged here has its turn."""
@@ -245,33 +321,6 @@ class Judge:
             self._tenure.note(run, claim, asked_at)
             if not claim.mine:
                 self._turns.later(run, look_again_at(claim, self._clock()))
-
-
-def judge_once(store: Store, run: RunId, fence: int | None = None) -> Outcome:
-    """One pass over ``run``, under the lease with ``fence`` where there are leases.
-
-    Raises:
-        NotFound: if the run is gone.
-        StoreError: if the database could not answer or commit; nothing has changed then.
-    """
-    _, state = store.reader.judgement(run)
-    case = judged = recall(state) or Case()
-    steps, stored = store.reader.steps_after(run, case.position, PASS_ROWS)
-    if len(steps) < PASS_ROWS and stored != case.updates + len(steps):
-        if store.reader.is_whole(run):
-            case = Case()
-            steps, stored = store.reader.steps_after(run, case.position, PASS_ROWS)
-        else:
-            # What is pruned cannot be judged anew: what was found of it stays, and what came late is counted.
-            case = msgspec.structs.replace(case, updates=stored - len(steps))
-    rules, setting = ScalerRules.of(store.reader.scaler(run)), store.reader.setting(run)
-    case = conclude(fold(case, steps, rules), setting)
-    if not steps and case == judged:
-        return Outcome.NOTHING
-    found: tuple[FindingRow, ...] = findings(case, rules, setting)
-    if not store.writer.commit_judgement(Judged(run, case.updates, remember(case), found, fence)).result():
-        return Outcome.SUPERSEDED
-    return Outcome.MORE if len(steps) == PASS_ROWS else Outcome.DONE
 
 
 def _answered(answer: Future[Claim]) -> Claim:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scalescope_server.findings.catalogue import Case, conclude, findings, fold
 from scalescope_server.findings.scaler import ScalerRules
-from scalescope_server.judge import PASS_ROWS
+from scalescope_server.judge_findings import PASS_ROWS
 from scalescope_server.store.engine import Store
 from scalescope_server.store.records import RunId
 

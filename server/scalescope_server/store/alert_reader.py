@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from scalescope_server.store import alerts, rules, silences, ticks, vigil, watching
+from scalescope_server.store import alerts, axis, rules, silences, ticks, vigil, watching
 from scalescope_server.store.alert_records import AlertHistory, KeptAlert, RuleBook, RuleRow, SilenceRow
 from scalescope_server.store.judging import Position
-from scalescope_server.store.records import RunId
+from scalescope_server.store.records import RunId, TallyKind
 from scalescope_server.store.snapshots import Snapshots, found_run
 from scalescope_server.store.ticks import Updates, Wanted
-from scalescope_server.store.vigil import Vigil
+from scalescope_server.store.vigil import Silence, Vigil
 
 
 class AlertReader(Snapshots, ABC):
@@ -65,20 +65,51 @@ class AlertReader(Snapshots, ABC):
     def vigil(self, run: RunId) -> Vigil:
         """How a run stands for those who watch it."""
         with self.reading() as connection:
-            return vigil.read_vigil(connection, found_run(connection, run), self._silent_before())
+            return vigil.read_vigil(connection, run, self._silent_before())
+
+    def silent_runs(self, runs: Collection[RunId], holder: str) -> dict[RunId, Silence]:
+        """How those of ``runs`` that are there stand, of which no update comes, as ``holder`` finds them."""
+        with self.reading() as connection:
+            return vigil.read_silences(connection, runs, holder, self._silent_before())
+
+    def newest_update(self, run: RunId) -> Position:
+        """The last stored update of rank 0."""
+        with self.reading() as connection:
+            return axis.last_position(connection, found_run(connection, run).key)
+
+    def rules_revision(self) -> int:
+        """How often any rule was changed."""
+        with self.reading() as connection:
+            return rules.read_revision(connection)
 
     def to_watch(self, seen_since: float) -> list[RunId]:
-        """Runs of which time alone may change an alert: not ended and seen since then, or with one that waits."""
+        """Runs that were seen since then and of which time alone may change an alert."""
         with self.reading() as connection:
             return vigil.read_to_watch(connection, seen_since)
 
-    def updates_after(self, run: RunId, wanted: Wanted, after: Position, until: Position, limit: int) -> list[Updates]:
-        """At most ``limit`` updates beyond ``after`` up to ``until``; see :func:`ticks.read_updates`."""
+    def updates_after(
+        self, run: RunId, wanted: Wanted, after: Position, until: Position, limit: int
+    ) -> tuple[list[Updates], int]:
+        """(at most ``limit`` updates beyond ``after`` up to ``until``, how many ranks the run has).
+
+        See :func:`ticks.read_updates`.
+        """
         with self.reading() as connection:
             found = found_run(connection, run)
-            return ticks.read_updates(connection, found, wanted, after, until, limit, self._silent_before())
+            read = ticks.read_updates(connection, found, wanted, after, until, limit, self._silent_before())
+            return read, found.world_size
+
+    def sampled_steps(self, run: RunId, first: int, last: int) -> list[int]:
+        """The steps from ``first`` to ``last`` at which gradients were sampled."""
+        with self.reading() as connection:
+            return axis.sampled_steps(connection, found_run(connection, run).key, first, last)
+
+    def tallied_steps(self, run: RunId, kind: TallyKind, first: int, last: int) -> list[int]:
+        """The steps from ``first`` to ``last`` at which tallies of this kind were told."""
+        with self.reading() as connection:
+            return axis.tallied_steps(connection, found_run(connection, run).key, kind, first, last)
 
     def look_back(self, run: RunId, position: Position, updates: int, seconds: float) -> Position:
         """The position before which nothing is within so many updates or seconds of that at ``position``."""
         with self.reading() as connection:
-            return ticks.look_back(connection, found_run(connection, run).key, position, updates, seconds)
+            return axis.look_back(connection, found_run(connection, run).key, position, updates, seconds)

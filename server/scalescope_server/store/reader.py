@@ -33,7 +33,7 @@ class Reader(AlertReader, MeasuredReader, PruningReader, OutboxReader):
     def __init__(self, engine: Engine, *, clock: Callable[[], float], silent_after_s: float) -> None:
         super().__init__(engine)
         self._clock = clock
-        self._silent_after_s = silent_after_s
+        self.silent_after_s = silent_after_s
 
     def runs(
         self,
@@ -159,4 +159,4 @@ class Reader(AlertReader, MeasuredReader, PruningReader, OutboxReader):
             return read_outlooks(connection, runs, holder)
 
     def _silent_before(self) -> float:
-        return self._clock() - self._silent_after_s
+        return self._clock() - self.silent_after_s

@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, bindparam, select
 
 from scalescope_server.store import tables
+from scalescope_server.store.axis import END, segments_of
 from scalescope_server.store.derived import MERGED_SERIES
 from scalescope_server.store.history import told_by_all
-from scalescope_server.store.judging import BEFORE_ALL, Position
+from scalescope_server.store.judging import Position
 from scalescope_server.store.tables import ALL_RANKS, STEP_COLUMNS
 from scalescope_server.store.values import FLAG_BITS, FLAG_MASK
-
-# Rows of one read that looks for how far back a span of time reaches.
-BACK_ROWS = 4096
 
 # What follows from ``skipped`` and is not stored, and what is told by events.
 _ATTEMPTED, _APPLIED = "attempted", "applied"
@@ -65,9 +63,9 @@ class Updates:
     def __len__(self) -> int:
         return len(self.step)
 
-    @property
-    def last(self) -> Position:
-        return Position(self.segment, int(self.step[-1]))
+    def segments(self) -> NDArray[np.int64]:
+        """``segment`` at each of them."""
+        return np.full(len(self.step), self.segment, np.int64)
 
 
 def read_updates(
@@ -85,10 +83,10 @@ def read_updates(
     ``silent_before``), and the others wait.
     """
     found: list[Updates] = []
-    for segment in _segments(connection, run.key, after.segment, until.segment):
+    for segment in segments_of(connection, run.key, after.segment, until.segment):
         left = limit - sum(map(len, found))
         beyond = after.step if segment.ordinal == after.segment else -1
-        last = until.step if segment.ordinal == until.segment else _END
+        last = until.step if segment.ordinal == until.segment else END
         told = told_by_all(connection, segment.key, silent_before) if _reads_others(run, wanted) else None
         upto = last if told is None else min(told, last)
         part = _of_segment(connection, run, segment, wanted, (beyond, upto, left))
@@ -101,34 +99,6 @@ def read_updates(
 
 def _reads_others(run: Row[Any], wanted: Wanted) -> bool:
     return run.world_size > 1 and (wanted.layers or bool(wanted.ranks or wanted.series.intersection(MERGED_SERIES)))
-
-
-def look_back(connection: Connection, run: int, position: Position, updates: int, seconds: float) -> Position:
-    """The position before which nothing is within ``updates`` updates or ``seconds`` of that at ``position``."""
-    left, latest = updates, None
-    for segment in reversed(_segments(connection, run, 0, position.segment)):
-        upto = position.step if segment.ordinal == position.segment else _END
-        while rows := connection.execute(_BACK, {"of_run": run, "of_segment": segment.key, "upto": upto}).all():
-            latest = rows[0].at if latest is None else latest
-            for step, at in rows:
-                if left <= 0 and not at >= latest - seconds:
-                    return Position(segment.ordinal, step)
-                left -= 1
-            upto = rows[-1].step - 1
-    return BEFORE_ALL
-
-
-def last_position(connection: Connection, run: int) -> Position:
-    """Of the last stored update of rank 0."""
-    for segment in reversed(_segments(connection, run, 0, _MOST_SEGMENTS)):
-        row = connection.execute(_BACK, {"of_run": run, "of_segment": segment.key, "upto": _END}).first()
-        if row is not None:
-            return Position(segment.ordinal, row.step)
-    return BEFORE_ALL
-
-
-def _segments(connection: Connection, run: int, first: int, last: int) -> list[Row[Any]]:
-    return list(connection.execute(_SEGMENTS, {"of_run": run, "first": first, "last": last}))
 
 
 def _of_segment(
@@ -201,13 +171,13 @@ def _scalars(
         for key, step, value, flag in connection.execute(_SCALARS, of_rank) if some else ():
             points[keys[key]].append((step, value if value is not None else _NONFINITE[flag]))
     if _DROPPED in own:
-        points[_DROPPED] = _drops(connection, asked)
+        points[_DROPPED] = _drops(connection, asked, part.step)
     return {name: _placed(part.step, told) for name, told in points.items()}
 
 
-def _drops(connection: Connection, asked: Mapping[str, int]) -> list[tuple[int, float]]:
-    """(update, records that the hook said at it that it had dropped)."""
-    found: defaultdict[int, float] = defaultdict(float)
+def _drops(connection: Connection, asked: Mapping[str, int], steps: NDArray[np.int64]) -> list[tuple[int, float]]:
+    """(update, records that the hook said at it that it had dropped): none at most, so that a sum comes back to 0."""
+    found = defaultdict(float, dict.fromkeys(steps.tolist(), 0.0))
     for step, data in connection.execute(_DROPS, asked):
         messages = data.get("messages")
         found[step] += messages if isinstance(messages, int) else 0
@@ -254,21 +224,7 @@ def _aligned(steps: NDArray[np.int64], own: NDArray[np.int64], column: Column) -
     return _placed(steps, list(zip(own[known].tolist(), column.values[known].tolist(), strict=True)))
 
 
-_END = 2**62
-_MOST_SEGMENTS = 2**31 - 1
-_segment, _step, _scalar = tables.segment.c, tables.step.c, tables.scalar.c
-_SEGMENTS = (
-    select(_segment.key, _segment.ordinal)
-    .where(_segment.run == bindparam("of_run"), _segment.ordinal.between(bindparam("first"), bindparam("last")))
-    .order_by(_segment.ordinal)
-)
-_BACK = (
-    select(_step.step, _step.at)
-    .where(_step.run == bindparam("of_run"), _step.rank == 0, _step.segment == bindparam("of_segment"))
-    .where(_step.step <= bindparam("upto"))
-    .order_by(_step.step.desc())
-    .limit(BACK_ROWS)
-)
+_scalar, _event = tables.scalar.c, tables.event.c
 _KEYS = select(tables.series.c.name, tables.series.c.key).where(
     tables.series.c.run == bindparam("of_run"), tables.series.c.name.in_(bindparam("names", expanding=True))
 )
@@ -279,7 +235,6 @@ _SCALARS = (
     .where(_scalar.step.between(bindparam("first"), bindparam("last")))
 )
 _RANKS = select(tables.ledger.c.rank)
-_event = tables.event.c
 _DROPS = select(_event.step, _event.data).where(
     _event.run == bindparam("of_run"),
     _event.kind == "dropped",

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import Connection, Row, exists, or_, select
+from sqlalchemy import Connection, Row, Select, bindparam, exists, func, or_, select
 
 from scalescope_server.store import tables
-from scalescope_server.store.judging import BEFORE_ALL, Position
+from scalescope_server.store.errors import NotFound
+from scalescope_server.store.judging import Position
+from scalescope_server.store.leases import Claim, clock_column, standing
 from scalescope_server.store.records import RunId, RunState
-from scalescope_server.store.rules import read_revision
 from scalescope_server.store.runs import state_of
-from scalescope_server.store.ticks import last_position
 from scalescope_server.store.values import scale_of
 
 # States of an alert that end by time alone.
@@ -20,10 +21,9 @@ _WAITING = ("pending", "recovering")
 
 
 class Vigil(Struct, frozen=True, kw_only=True):
-    """``revision``: of the rule book. ``position``: the last update at which rules were evaluated.
+    """``revision``: of the rule book. ``position``: the last update at which rules were evaluated, None before any.
 
-    ``last_update_at``: when the run's last update came, by our clock as far as that is known; None before the first,
-    then ``started_at`` (by our clock too) says since when it could have come. ``newest``: the last stored update.
+    ``judged``: how many updates went into the findings. ``scale``: the run's newest.
     """
 
     run: RunId
@@ -33,62 +33,102 @@ class Vigil(Struct, frozen=True, kw_only=True):
     state: RunState
     scale: float | None
     revision: int
-    position: Position
-    newest: Position
+    position: Position | None
+    judged: int
+
+
+class Silence(Struct, frozen=True, kw_only=True):
+    """How a run stands where no update comes.
+
+    ``last_update_at``: when its last one came, by our clock as far as that is known, None before the first.
+    ``claim``: what a claim on it would find.
+    """
+
+    run: RunId
+    state: RunState
+    position: Position | None
     last_update_at: float | None
-    started_at: float
+    claim: Claim
 
 
-def read_vigil(connection: Connection, run: Row[Any], silent_before: float) -> Vigil:
-    """The vigil over a row of ``run``."""
-    row = tables.judgement.c
-    query = select(row.updates, row.rules_segment, row.rules_step).where(row.run == run.key)
-    judged = connection.execute(query).one_or_none()
-    newest = last_position(connection, run.key)
+def read_vigil(connection: Connection, run: str, silent_before: float) -> Vigil:
+    """The vigil over a run. :class:`NotFound`."""
+    row = connection.execute(_VIGIL, {"run_id": run}).one_or_none()
+    if row is None:
+        raise NotFound(run)
     return Vigil(
-        run=RunId(run.id),
-        name=run.name,
-        project=run.project,
-        tags=tuple(run.tags),
-        state=state_of(run, silent_before),
-        scale=scale_of(run.scale, run.scale_flag),
-        revision=read_revision(connection),
-        position=_position(judged, newest),
-        newest=newest,
-        last_update_at=_last_update_at(connection, run),
-        started_at=run.started_at,
+        run=RunId(row.id),
+        name=row.name,
+        project=row.project,
+        tags=tuple(row.tags),
+        state=state_of(row, silent_before),
+        scale=scale_of(row.scale, row.scale_flag),
+        revision=row.revision or 0,
+        position=_position(row),
+        judged=row.updates or 0,
     )
 
 
-def _position(judged: Row[Any, Any, Any] | None, newest: Position) -> Position:
-    if judged is None:
-        return BEFORE_ALL
-    if judged.rules_segment is not None:
-        return Position(judged.rules_segment, judged.rules_step)
-    # Judged when there were no rules: they say nothing of the past.
-    return newest
-
-
-def _last_update_at(connection: Connection, run: Row[Any]) -> float | None:
-    """As the last heartbeat of rank 0 tells, unless an update has come since: then when it was last seen."""
-    row, of_segment = tables.ledger.c, tables.segment.c
-    query = (
-        select(row.progress_at, row.progress_step, row.last_seen_at, row.highest_step)
-        .join(tables.segment, of_segment.key == row.segment)
-        .where(of_segment.run == run.key, row.rank == 0, row.highest_step >= 0)
-        .order_by(of_segment.ordinal.desc())
-        .limit(1)
-    )
-    found = connection.execute(query).one_or_none()
-    if found is None:
-        return None
-    is_told = found.progress_at is not None and (found.progress_step or 0) >= found.highest_step
-    return float(found.progress_at if is_told else found.last_seen_at)
+def read_silences(
+    connection: Connection, runs: Collection[RunId], holder: str, silent_before: float
+) -> dict[RunId, Silence]:
+    """Those of ``runs`` that are there, as ``holder`` finds them."""
+    asked = _SILENCES.add_columns(clock_column(connection).label("now"))
+    found: dict[RunId, Silence] = {}
+    for row in connection.execute(asked, {"ids": sorted(runs)}) if runs else ():
+        run, last = RunId(row.id), _last_update_at(row)
+        # Of several starts the newest that has told an update is read last.
+        if last is not None or run not in found:
+            found[run] = Silence(
+                run=run,
+                state=state_of(row, silent_before),
+                position=_position(row),
+                last_update_at=last,
+                claim=standing(row, holder),
+            )
+    return found
 
 
 def read_to_watch(connection: Connection, seen_since: float) -> list[RunId]:
-    """Runs of which time alone may change an alert: not ended and seen since then, or with one that waits."""
+    """Runs that were seen since then and of which time alone may change an alert: not ended, or with one that waits."""
     row = tables.run.c
     waiting = exists().where(tables.alert.c.run == row.key, tables.alert.c.state.in_(_WAITING))
-    query = select(row.id).where(~row.doomed, or_(row.ending.is_(None) & (row.last_seen_at >= seen_since), waiting))
+    query = select(row.id).where(~row.doomed, row.last_seen_at >= seen_since, or_(row.ending.is_(None), waiting))
     return [RunId(found) for found in connection.execute(query).scalars()]
+
+
+def _position(row: Row[Any]) -> Position | None:
+    return None if row.rules_segment is None else Position(row.rules_segment, row.rules_step)
+
+
+def _last_update_at(row: Row[Any]) -> float | None:
+    """As the last heartbeat of rank 0 tells, unless an update has come since: then when it was last seen."""
+    if row.highest_step is None or row.highest_step < 0:
+        return None
+    is_told = row.progress_at is not None and (row.progress_step or 0) >= row.highest_step
+    return float(row.progress_at if is_told else row.rank_seen_at)
+
+
+_run, _judgement, _ledger, _lease = tables.run.c, tables.judgement.c, tables.ledger.c, tables.lease.c
+_segment = tables.segment.c
+_JUDGED = tables.run.outerjoin(tables.judgement, _judgement.run == _run.key)
+_REVISION = select(func.max(tables.rulebook.c.revision)).scalar_subquery()
+_VIGIL: Select[Any] = (
+    select(tables.run, _judgement.updates, _judgement.rules_segment, _judgement.rules_step, _REVISION.label("revision"))
+    .select_from(_JUDGED)
+    .where(_run.id == bindparam("run_id"))
+)
+_SILENCES: Select[Any] = (
+    select(
+        *(_run.id, _run.ending, _run.last_seen_at, _judgement.rules_segment, _judgement.rules_step),
+        *(_ledger.highest_step, _ledger.progress_step, _ledger.progress_at, _lease.holder, _lease.fence, _lease.until),
+        _ledger.last_seen_at.label("rank_seen_at"),
+    )
+    .select_from(
+        _JUDGED.outerjoin(tables.segment, _segment.run == _run.key)
+        .outerjoin(tables.ledger, (_ledger.segment == _segment.key) & (_ledger.rank == 0))
+        .outerjoin(tables.lease, _lease.run == _run.key)
+    )
+    .where(_run.id.in_(bindparam("ids", expanding=True)))
+    .order_by(_segment.ordinal)
+)

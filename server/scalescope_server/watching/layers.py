@@ -1,0 +1,107 @@
+"""Measures of layers at the updates that were sampled, as rules ask for them: of each sample, never of a roll-up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scalescope.numerics.exponents import BINS
+from scalescope.numerics.formats import FP16
+from scalescope.numerics.measures import MeasureName, Part, evaluate
+
+from scalescope_server.layer_rows import SAMPLED, TALLIED, LayerRow, computed_rows, module_rows, stored_rows
+from scalescope_server.store.reader import Reader
+from scalescope_server.store.records import Listed, RunId, SampleBucket, TallyBucket, TallyKind
+from scalescope_server.store.views import MAX_BUCKETS, MAX_CELLS
+from scalescope_server.tallies import PLANS, TallyMeasure
+
+# Step -> measure -> parameter or module -> value.
+ByStep = dict[int, dict[str, dict[str, float]]]
+
+Bucket = TypeVar("Bucket", SampleBucket, TallyBucket)
+
+
+class Span(NamedTuple):
+    """The steps ``first`` to ``last``, both in it, of a run with ``ranks`` ranks."""
+
+    run: RunId
+    first: int
+    last: int
+    ranks: int
+
+
+def read_layers(reader: Reader, span: Span, measures: Collection[str]) -> ByStep:
+    """What ``measures`` were at the sampled steps of ``span``; what is not known of a row is left out.
+
+    A measure of updates is that of a tally where there is one, as in the layers' own pages.
+    """
+    found: ByStep = {}
+    tallied = [TALLIED[name] for name in TALLIED if name in measures]
+    for kind in sorted({PLANS[name].kind for name in tallied}):
+        _add_tallied(reader, span, kind, [name for name in tallied if PLANS[name].kind == kind], found)
+    sampled = [SAMPLED[name] for name in SAMPLED if name in measures and name not in TALLIED]
+    if sampled:
+        _add_sampled(reader, span, sampled, found)
+    return found
+
+
+def _add_sampled(reader: Reader, span: Span, measures: Sequence[MeasureName], found: ByStep) -> None:
+    steps = reader.sampled_steps(span.run, span.first, span.last)
+    rows = computed_rows(_listed(reader, span).parameters) if steps else []
+    formats, positions = [row.format for row in rows], [row.position for row in rows]
+
+    def read(start: int, stop: int) -> list[SampleBucket]:
+        bucket, samples = reader.samples(span.run, start=start, stop=stop, parameters=positions)
+        return samples if bucket == 1 else []
+
+    for column in _columns(read, steps, span.ranks, cells=BINS * len(rows)):
+        parts = [Part(sample.table, sample.scale, sample.samples, sample.periodic) for sample in column]
+        for name in measures:
+            _add(found, column[0].step, name, rows, evaluate(name, parts, formats))
+
+
+def _add_tallied(reader: Reader, span: Span, kind: TallyKind, measures: Sequence[TallyMeasure], found: ByStep) -> None:
+    steps = reader.tallied_steps(span.run, kind, span.first, span.last)
+    rows = _tallied_rows(kind, _listed(reader, span)) if steps else []
+    # A format that is not known is taken for fp16, whose range is the narrowest.
+    formats, positions = [row.format or FP16 for row in rows], [row.position for row in rows]
+    names = sorted({column for name in measures for column in PLANS[name].columns})
+
+    def read(start: int, stop: int) -> list[TallyBucket]:
+        bucket, tallies = reader.tallies(span.run, kind, names, positions, start=start, stop=stop)
+        return tallies if bucket == 1 else []
+
+    for column in _columns(read, steps, span.ranks, cells=len(names) * len(rows)):
+        for name in measures:
+            _add(found, column[0].step, name, rows, PLANS[name].read(column, formats))
+
+
+def _columns(
+    read: Callable[[int, int], Sequence[Bucket]], steps: Sequence[int], ranks: int, *, cells: int
+) -> Iterator[list[Bucket]]:
+    """What is stored of each of ``steps``, read so many at a time that none is answered by a roll-up."""
+    size = max(min(MAX_BUCKETS, MAX_CELLS // max(cells, 1)) // ranks, 1)
+    for place in range(0, len(steps), size):
+        some = steps[place : place + size]
+        for _, column in groupby(read(some[0], some[-1] + 1), key=attrgetter("step")):
+            yield list(column)
+
+
+def _add(found: ByStep, step: int, name: str, rows: Sequence[LayerRow], values: NDArray[np.float64]) -> None:
+    known = np.flatnonzero(~np.isnan(values)).tolist()
+    listed = values.tolist()
+    found.setdefault(step, {})[name] = {rows[row].name: listed[row] for row in known}
+
+
+def _tallied_rows(kind: TallyKind, listed: Listed) -> list[LayerRow]:
+    if kind == "module":
+        return module_rows(listed.modules, listed.parameters, listed.setup)
+    return stored_rows(listed.parameters)
+
+
+def _listed(reader: Reader, span: Span) -> Listed:
+    return reader.listed(span.run, stop=span.last + 1)

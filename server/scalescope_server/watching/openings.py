@@ -1,0 +1,74 @@
+"""Which findings are open at which update, as rules ask for them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+from scalescope_server.findings.catalogue import Case, conclude, findings, fold
+from scalescope_server.findings.scaler import ScalerRules
+from scalescope_server.store.judging import Position, Setting, StepRow
+from scalescope_server.store.records import FindingRow
+from scalescope_server.store.ticks import Updates
+from scalescope_server.watching.stretches import Open, Openings
+
+Codes = frozenset[str]
+
+
+def open_codes(found: Iterable[FindingRow]) -> Codes:
+    """The codes of those that are open."""
+    return frozenset(finding.code for finding in found if finding.last_step is None)
+
+
+def fold_openings(
+    case: Case, steps: Iterable[StepRow], rules: ScalerRules, setting: Setting
+) -> tuple[Case, list[tuple[Position, Codes]]]:
+    """``case`` after ``steps``, and from which of them on which findings were open."""
+    changes: list[tuple[Position, Codes]] = []
+    for step in steps:
+        case = conclude(fold(case, (step,), rules), setting)
+        codes = open_codes(findings(case, rules, setting))
+        if not changes or changes[-1][1] != codes:
+            changes.append((case.position, codes))
+    return case, changes
+
+
+def openings_at(changes: Sequence[tuple[Position, Codes]]) -> Open:
+    """What ``changes`` say of updates: each holds till the next."""
+    positions = [position for position, _ in changes]
+
+    def of(updates: Updates) -> Openings:
+        first, last = (Position(updates.segment, int(updates.step[at])) for at in (0, -1))
+        before = bisect_right(positions, first)
+        later = changes[before : bisect_right(positions, last)]
+        return (
+            (0, changes[before - 1][1] if before else Codes()),
+            *((int(updates.step.searchsorted(position.step)), codes) for position, codes in later),
+        )
+
+    return of
+
+
+def past_openings(found: Sequence[FindingRow]) -> Open:
+    """Of updates that were judged before, as far as stored findings tell: from their first steps to their last."""
+
+    def of(updates: Updates) -> Openings:
+        first, last = int(updates.step[0]), int(updates.step[-1])
+        edges = {first}
+        for finding in found:
+            edges |= {finding.first_step, (last if finding.last_step is None else finding.last_step) + 1}
+        return tuple(
+            (int(updates.step.searchsorted(step)), _open_at(found, step))
+            for step in sorted(edges)
+            if first <= step <= last
+        )
+
+    return of
+
+
+def _open_at(found: Sequence[FindingRow], step: int) -> Codes:
+    return frozenset(
+        finding.code
+        for finding in found
+        if finding.first_step <= step and (finding.last_step is None or step <= finding.last_step)
+    )

@@ -1,0 +1,179 @@
+"""Rules through the real judge and a real store: states, restarts, take-overs, changes under way."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from scalescope_server.store.engine import Store, open_store
+from scalescope_server.store.records import RunId
+from scalescope_server.watching.keeper import Keeper
+
+from tests.batches import hello
+from tests.watched import RUN, Clock, Training, add_rule, change_rule, look, moves, outbox, state_of, timeline
+
+pytestmark = pytest.mark.both_engines
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[Store]:
+    with closing(open_store(database, clock=Clock())) as opened:
+        yield opened
+
+
+@pytest.fixture
+def keeper(store: Store) -> Keeper:
+    return Keeper(store.reader, Clock())
+
+
+def test_a_timeline_goes_through_every_state(store: Store, keeper: Keeper) -> None:
+    add_rule(store, "when scale < 1 for 2 steps keep firing for 2 steps")
+    scales = [2.0, 0.5, 2.0, 0.5, 0.5, 2.0, 0.5, 2.0, 2.0, 2.0]
+    assert timeline(store, scales, lambda: keeper) == [
+        *("quiet", "pending", "quiet", "pending", "firing", "recovering", "firing", "recovering", "quiet", "quiet")
+    ]
+    assert moves(store) == [
+        *(("pending", 1), ("quiet", 2), ("pending", 3), ("firing", 4)),
+        *(("recovering", 5), ("firing", 6), ("recovering", 7), ("resolved", 8)),
+    ]
+
+
+def test_a_series_that_was_never_told_is_no_data_and_never_fires(store: Store, keeper: Keeper) -> None:
+    add_rule(store, "when loss > 3")
+    training = Training(store)
+    training.tell(1.0, 1.0)
+    look(store, keeper)
+    assert state_of(store) == "no data"
+    training.tell(1.0, loss=[5.0])
+    look(store, keeper)
+    assert state_of(store) == "firing"
+
+
+def test_a_rule_that_cannot_be_read_is_an_error_and_the_others_are_judged(store: Store, keeper: Keeper) -> None:
+    add_rule(store, "when scale <", name="broken")
+    add_rule(store, "when scale < 1")
+    Training(store).tell(0.5)
+    look(store, keeper)
+    assert (state_of(store, "broken"), state_of(store)) == ("error", "firing")
+    (broken,) = [each.alert for each in store.reader.alerts()[0] if each.alert.name == "broken"]
+    assert "expected a value" in broken.sentence
+
+
+def test_a_server_without_rules_stores_nothing_of_them_and_rules_added_later_say_nothing_of_the_past(
+    store: Store, keeper: Keeper
+) -> None:
+    training = Training(store)
+    training.tell(*[0.5] * 5, 2.0)
+    look(store, keeper)
+    assert store.reader.vigil(RUN).position is None
+    add_rule(store, "when scale < 1")
+    look(store, keeper)
+    training.tell(2.0, 2.0)
+    look(store, keeper)
+    assert moves(store) == []
+    assert store.reader.vigil(RUN).position == (0, 7)
+    training.tell(0.5)
+    look(store, keeper)
+    assert moves(store) == [("firing", 8)]
+
+
+def test_an_added_rule_knows_what_its_window_reaches_back_to(store: Store, keeper: Keeper) -> None:
+    training = Training(store)
+    training.tell(*[1.0, 2.0] * 4)
+    look(store, keeper)
+    add_rule(store, "when changes(scale, 8 steps) >= 6")
+    training.tell(2.0)
+    look(store, keeper)
+    assert moves(store) == [("firing", 8)]
+
+
+def test_a_changed_rule_lets_its_alert_end_and_begins_anew(store: Store, keeper: Keeper) -> None:
+    mine = add_rule(store, "when scale < 1", channels=("ops",))
+    training = Training(store)
+    training.tell(0.5)
+    look(store, keeper)
+    change_rule(store, mine, when="when scale < 1 for 2 steps")
+    assert state_of(store) == "quiet"
+    training.tell(0.5, 0.5)
+    look(store, keeper)
+    assert moves(store) == [("firing", 0), ("resolved", None), ("pending", 1), ("firing", 2)]
+    assert [(happened, firing) for happened, firing, _, _ in outbox(store)] == [
+        *(("fired", 1), ("resolved", 1), ("fired", 2))
+    ]
+
+
+def test_every_channel_of_a_rule_is_told_once_of_each_firing_and_its_end(store: Store, keeper: Keeper) -> None:
+    add_rule(store, "when scale < 1", channels=("ops", "mail"))
+    training = Training(store)
+    training.tell(0.5, 0.5, 2.0, 0.5)
+    look(store, keeper)
+    assert outbox(store) == [
+        *(("fired", 1, "ops", "waiting"), ("fired", 1, "mail", "waiting")),
+        *(("resolved", 1, "ops", "waiting"), ("resolved", 1, "mail", "waiting")),
+        *(("fired", 2, "ops", "waiting"), ("fired", 2, "mail", "waiting")),
+    ]
+
+
+def test_who_has_acknowledged_hears_of_the_end_alone_and_who_mutes_hears_nothing(store: Store) -> None:
+    clock = Clock()
+    keeper = Keeper(store.reader, clock)
+    add_rule(store, "when scale < 1", channels=("ops",))
+    training = Training(store)
+    training.tell(0.5)
+    look(store, keeper)
+    (found,), _ = store.reader.alerts()
+    store.writer.acknowledge(found.alert.id, clock()).result()
+    assert outbox(store) == [("fired", 1, "ops", "suppressed")]
+    training.tell(2.0)
+    look(store, keeper)
+    store.writer.mute(found.alert.id, clock() + 60).result()
+    training.tell(0.5, 2.0)
+    look(store, keeper)
+    assert [line[:2] for line in outbox(store)] == [("fired", 1), ("resolved", 1)]
+    training.tell(0.5)
+    look(store, keeper)
+    clock.seconds += 61
+    training.tell(0.5)
+    look(store, keeper)
+    assert [line[:2] for line in outbox(store)] == [("fired", 1), ("resolved", 1), ("fired", 3)]
+
+
+def test_of_a_silenced_project_nothing_is_told_until_the_silence_is_over(store: Store) -> None:
+    clock = Clock()
+    keeper = Keeper(store.reader, clock)
+    add_rule(store, "when scale < 1", channels=("ops",))
+    store.writer.silence("proj*", clock() - 1, clock() + 60, "a move", clock()).result()
+    training = Training(store)
+    training.tell(0.5)
+    look(store, keeper)
+    assert (state_of(store), outbox(store)) == ("firing", [])
+    clock.seconds += 61
+    training.tell(0.5)
+    look(store, keeper)
+    assert outbox(store) == [("fired", 1, "ops", "waiting")]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_the_passes_and_the_restarts_between_them_the_alerts_are_the_same(store: Store, seed: int) -> None:
+    """One run judged update by update, one in passes of any length by servers that are killed between them."""
+    draw = random.Random(seed)
+    add_rule(store, "when changes(scale, 6 steps) >= 3 for 2 steps keep firing for 3 steps", "windowed")
+    add_rule(store, "when scale < 1 for 3 s", "timed")
+    scales = [draw.choice([0.25, 0.5, 2.0, 4.0]) for _ in range(60)]
+    whole, cut = Training(store, hello("whole", world_size=1)), Training(store, hello("cut", world_size=1))
+    keeper, restarted = Keeper(store.reader, Clock()), Keeper(store.reader, Clock())
+    for step, scale in enumerate(scales):
+        whole.tell(scale)
+        look(store, keeper, RunId("whole"))
+        cut.tell(scale)
+        if draw.random() < 0.4 or step == len(scales) - 1:
+            look(store, restarted, RunId("cut"))
+            restarted = Keeper(store.reader, Clock()) if draw.random() < 0.5 else restarted
+    said = {
+        (each.alert.run, each.alert.name): (each.alert.state, each.transitions) for each in store.reader.alerts()[0]
+    }
+    for name in ("windowed", "timed"):
+        assert said["whole", name] == said["cut", name]
+        assert len(said["whole", name][1]) > 2
