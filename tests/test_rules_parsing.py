@@ -169,6 +169,8 @@ grad_norm > 20%
             ^ expected a number like grad_norm, got a share, "20%"
 scale > 5 min
         ^ expected a number like scale, got a time, "5 min"
+skipped > 5%
+          ^ expected a yes or no like skipped, got a share, "5%": write "rate(skipped, 1000 steps)"
 scale > 5 steps
         ^ expected a value, got "5 steps", a number of updates: write 5 alone
 loss > 1e999

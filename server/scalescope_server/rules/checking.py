@@ -72,9 +72,8 @@ def expression_of(start: Tree[Token], within: Within) -> Expression:
 def check(tree: Tree[Token], within: Within) -> Meaning:
     """What a piece means where it stands."""
     if within.depth > DEEPEST:
-        raise fail(
-            tree, "a sentence that one can read", f"more than {DEEPEST} pieces in each other", "make two rules of it"
-        )
+        got = f"more than {DEEPEST} pieces in each other"
+        raise fail(tree, "a sentence that one can read", got, "make two rules of it")
     return _FORMS[tree.data](tree, replace(within, depth=within.depth + 1))
 
 
@@ -119,20 +118,21 @@ def _operands(tree: Tree[Token], within: Within) -> tuple[Valued, Valued]:
 
 def _fitting(left: Valued, right: Valued) -> Kind:
     """What both are told in."""
-    for one, other in ((left, right), (right, left)):
-        if (
-            one.kind == "share"
-            and isinstance(other.value, Number)
-            and other.kind == "bare"
-            and abs(other.value.value) > 1
-        ):
+    for share, other in ((left, right), (right, left)):
+        if share.kind == "share" and _is_beyond(other):
             told = part_text(other.value)
             raise SentenceError(other.place, expected="a share", got=f'"{told}"', advice=f'write "{told}%"')
     kind = alike(left.kind, right.kind)
     if kind is None:
         expected = f"{WORDS[left.kind]} like {part_text(left.value)}"
-        raise SentenceError(right.place, expected=expected, got=str(right), advice=_UNITS)
+        advice = f'write "rate({part_text(left.value)}, 1000 steps)"' if left.kind == "flag" else _UNITS
+        raise SentenceError(right.place, expected=expected, got=str(right), advice=advice)
     return kind
+
+
+def _is_beyond(value: Valued) -> bool:
+    """A plain number that no share can be."""
+    return isinstance(value.value, Number) and value.kind == "bare" and abs(value.value.value) > 1
 
 
 def _negative(tree: Tree[Token], within: Within) -> Meaning:
