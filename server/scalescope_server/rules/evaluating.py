@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scalescope_server.rules.compiling import Program
 from scalescope_server.rules.expression import Condition
 from scalescope_server.rules.signals.signal import Now, Signal, Span
+from scalescope_server.rules.signals.told import NumberSignal
 from scalescope_server.rules.stretch import Stretch
 from scalescope_server.rules.ticks import Pulse, Tick
 from scalescope_server.rules.verdict import Answer, Verdict
@@ -30,6 +31,8 @@ class Evaluator:
         self.roots: list[Signal] = [program.signal(condition) for condition in conditions]
         self.by_columns = all(signal.by_columns for signal in program.order)
         self._order = program.order
+        # A number is what it is.
+        self._ticking = [signal.tick for signal in program.order if not isinstance(signal, NumberSignal)]
         self._timed = program.timed
         self._now = Now()
         self._last_step: int | None = None
@@ -49,8 +52,8 @@ class Evaluator:
         now.is_update, now.state, now.silent_s = True, "running", 0.0
         now.values, now.layers, now.ranks, now.findings = tick.values, tick.layers, tick.ranks, tick.findings
         self._last_step = tick.step
-        for signal in self._order:
-            signal.tick(now)
+        for move_on in self._ticking:
+            move_on(now)
 
     def pulse(self, pulse: Pulse) -> None:
         """Move on in time alone."""

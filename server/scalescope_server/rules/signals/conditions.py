@@ -29,11 +29,11 @@ class Compared(Signal):
     six changes in half a window are six or more.
     """
 
-    __slots__ = ("_function", "_left", "_right", "_stays")
+    __slots__ = ("_left", "_many", "_one", "_right", "_stays")
 
     def __init__(self, sign: ComparisonSign, left: Signal, right: Signal) -> None:
         super().__init__()
-        self._function = COMPARISONS[sign]
+        self._one, self._many = COMPARISONS[sign]
         self._stays = _TRUE_STAYS.get(sign, 0)
         self._left, self._right = left, right
 
@@ -46,7 +46,7 @@ class Compared(Signal):
         if left.value is None or right.value is None:
             self.value = None
             return
-        value = self._function.one(left.value, right.value)
+        value = self._one(left.value, right.value)
         if left.bound or right.bound:
             self.value = value if self._decides(value, left.bound, right.bound) else None
         else:
@@ -59,7 +59,7 @@ class Compared(Signal):
 
     def stretch(self, span: Span) -> Column:
         left, right = columns_of((self._left, self._right))
-        values = self._function.many(left.values, right.values)
+        values = self._many(left.values, right.values)
         grows = np.where(values, self._stays, -self._stays)
         decided = (grows != 0) & (left.bound * grows >= 0) & (right.bound * grows <= 0)
         exact = (left.bound == 0) & (right.bound == 0)

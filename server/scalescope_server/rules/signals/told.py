@@ -31,7 +31,10 @@ class NumberSignal(Signal):
         self.value = value
 
     def tick(self, now: Now) -> None:
-        self.moved = False
+        """Nothing moves it."""
+
+    def over(self, span: Span) -> None:
+        self.column = self.stretch(span)
 
     def stretch(self, span: Span) -> Column:
         length = len(span)
@@ -51,7 +54,8 @@ class SeriesSignal(Signal):
 
     def tick(self, now: Now) -> None:
         value = now.values.get(self._name) if now.is_update else None
-        self.fresh = self.moved = value is not None
+        self.fresh = value is not None
+        self.moved = self.fresh and value != self.value
         if value is not None:
             self.value, self._told_at = float(value), now.place
         elif self.value is not None and now.place - self._told_at >= HOLD_UPDATES:

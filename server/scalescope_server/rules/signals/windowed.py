@@ -107,11 +107,11 @@ class Windowed(Signal):
                 window.at = at
             value = window.push(key, told)
             self._newest = key
-        if self._reach.full:
-            self.value, self.bound = value, 0
-        else:
-            self.value, self.bound = (None, 0) if self._early is None else (value, self._early)
-        self.fresh, self.moved = self.value is not None, True
+        bound = 0
+        if not self._reach.full:
+            value, bound = (None, 0) if self._early is None else (value, self._early)
+        self.moved = value != self.value or bound != self.bound
+        self.value, self.bound, self.fresh = value, bound, value is not None
 
     def stretch(self, span: Span) -> Column:
         (of,), keys = columns_of([self._of]), self._ruler.keys(span)
