@@ -3,8 +3,9 @@
 Both are in one database, which is filled through the store's own path (a few minutes) and kept for the next time. A
 server in a process of its own answers what the overview, the heat map and the page of a layer ask, of the long and the
 short run in turn; time is until the last byte, bytes are those on the wire, gzipped. The one update that was skipped
-must be in every view that its step lies in, from the whole run to a few updates. TensorBoard and Trackio are given the
-loss and the skips of as many updates, where they are installed, and asked as their own pages ask.
+must be in every view that its step lies in, from the whole run to a few updates. TensorBoard, MLflow and Trackio are
+given the loss and the skips of as many updates, where they are installed (pip install --group peers), and asked as
+their own pages ask; filling them in and starting them takes a minute or two each.
 
     python -m benchmarks.long_run [--long 1000000] [--short 10000] [--rounds 9]
 """
@@ -14,7 +15,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import http.client
-import importlib.util
 import json
 import sqlite3
 import statistics
@@ -27,7 +27,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from benchmarks.long_runs import LONG, SHORT, filled, skipped_step
-from benchmarks.peers import PEERS
+from benchmarks.peers import PEERS, told_by
 from benchmarks.serving import served
 
 # What a page of 1,400 pixels asks for.
@@ -144,7 +144,7 @@ def main() -> None:
         print(f"  the server holds {server.resident_mib():.0f} MiB")
     print(f"  {sizes(file, chosen.long + chosen.short)}")
     for name, peer in PEERS.items():
-        told = peer(chosen.long, file.parent, chosen.rounds) if importlib.util.find_spec(name) else "not installed"
+        told = told_by(peer, chosen.long, file.parent, chosen.rounds)
         print(f"{name}, of the loss and the skips alone: {told}", flush=True)
 
 

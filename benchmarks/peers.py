@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import gzip
 import importlib
+import importlib.util
 import json
 import os
 import re
+import signal
+import socket
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -17,9 +21,9 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,8 +54,7 @@ def trackio(updates: int, folder: Path, rounds: int) -> str:
     home = folder / f"trackio-{updates}"
     environment = {**QUIET, "TRACKIO_DIR": str(home)}
     if not (home / "whole").exists():
-        filling = [sys.executable, "-m", "benchmarks.peers", str(updates)]
-        subprocess.run(filling, check=True, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
+        _fill("trackio", updates, environment)
         (home / "whole").touch()
     with _server(["-m", "trackio.cli", "show", "--project", "benchmark", "--host", "127.0.0.1"], environment) as url:
         _until(lambda: bool(_post(f"{url}api/get_runs_for_project", {"project": "benchmark"})))
@@ -65,7 +68,58 @@ def trackio(updates: int, folder: Path, rounds: int) -> str:
     return _told(seconds, wire, steps, updates, size)
 
 
-PEERS: Mapping[str, Callable[[int, Path, int], str]] = {"tensorboard": tensorboard, "trackio": trackio}
+def mlflow(updates: int, folder: Path, rounds: int) -> str:
+    """By rows in its own tables, since its client takes a thousand values a call, and the request of its own charts."""
+    home = folder / f"mlflow-{updates}"
+    home.mkdir(exist_ok=True)
+    environment = {**QUIET, "MLFLOW_TRACKING_URI": f"sqlite:///{home}/mlflow.db", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    if not (home / "whole").exists():
+        _fill("mlflow", updates, environment)
+        (home / "whole").touch()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    command = ["-m", "mlflow", "server", "--backend-store-uri", environment["MLFLOW_TRACKING_URI"]]
+    with _server([*command, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"], environment) as url:
+        _until(lambda: bool(_answer(f"{url}health", None)))
+        run = (home / "run").read_text()
+        asked = f"run_ids={run}&metric_key=skipped&max_results=320"
+        path = f"{url}ajax-api/2.0/mlflow/metrics/get-history-bulk-interval?{asked}"
+        seconds, wire, content = _asked(path, None, rounds)
+    steps = [int(metric.get("step", 0)) for metric in json.loads(content)["metrics"]]
+    size = sum(file.stat().st_size for file in home.glob("mlflow.db*"))
+    return _told(seconds, wire, steps, updates, size)
+
+
+class Peer(NamedTuple):
+    """How one is asked, and the module that is only there where its server is: of MLflow there is a client alone."""
+
+    ask: Callable[[int, Path, int], str]
+    module: str
+
+
+PEERS: Mapping[str, Peer] = {
+    "TensorBoard": Peer(tensorboard, "tensorboard"),
+    "MLflow": Peer(mlflow, "flask"),
+    "Trackio": Peer(trackio, "trackio"),
+}
+
+
+def told_by(peer: Peer, updates: int, folder: Path, rounds: int) -> str:
+    """What one answers, and how long it took to fill it in, to start it and to ask it."""
+    if importlib.util.find_spec(peer.module) is None:
+        return "not installed: pip install --group peers"
+    began = time.monotonic()
+    try:
+        told = peer.ask(updates, folder, rounds)
+    except TimeoutError as error:
+        told = str(error)
+    return f"{told} ({time.monotonic() - began:.0f} s in all)"
+
+
+def _fill(name: str, updates: int, environment: Mapping[str, str]) -> None:
+    """In a process of its own, whose environment says where."""
+    filling = [sys.executable, "-m", "benchmarks.peers", name, str(updates)]
+    subprocess.run(filling, check=True, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
 
 
 def _told(seconds: float, wire: int, steps: list[int], updates: int, size: int) -> str:
@@ -100,25 +154,50 @@ def fill_trackio(updates: int) -> None:
         storage.bulk_log("benchmark", "run", values, steps=steps)
 
 
+def fill_mlflow(updates: int) -> None:
+    client: Any = importlib.import_module("mlflow").MlflowClient()
+    file = Path(client.tracking_uri.removeprefix("sqlite:///"))
+    run = client.create_run("0").info.run_id
+    loss = np.random.default_rng(0).random(updates).tolist()
+    # What it keeps of each metric as the latest, it makes itself.
+    for name, value in (("loss", loss[-1]), ("skipped", 0.0)):
+        client.log_metric(run, name, value, timestamp=1_000_000 + updates - 1, step=updates - 1)
+    values = [("loss", loss), ("skipped", [float(step == skipped_step(updates)) for step in range(updates)])]
+    insert = "INSERT INTO metrics (key, value, timestamp, step, is_nan, run_uuid) VALUES (?, ?, ?, ?, 0, ?)"
+    with closing(sqlite3.connect(file)) as connection, connection:
+        for name, column in values:
+            rows = ((name, value, 1_000_000 + step, step, run) for step, value in enumerate(column[:-1]))
+            connection.executemany(insert, rows)
+    (file.parent / "run").write_text(run)
+
+
+FILLING: Mapping[str, Callable[[int], None]] = {"trackio": fill_trackio, "mlflow": fill_mlflow}
+
+
 @contextmanager
 def _server(arguments: list[str], environment: Mapping[str, str]) -> Iterator[str]:
     """The address that it tells in what it prints."""
     with tempfile.TemporaryFile("w+") as said:
+        # In a group of its own: MLflow's server is a child of its command.
         process = subprocess.Popen(
-            [sys.executable, *arguments], env={**os.environ, **environment}, stdout=said, stderr=subprocess.STDOUT
+            [sys.executable, *arguments],
+            env={**os.environ, **environment},
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             found: list[str] = []
 
             def told() -> bool:
                 said.seek(0)
-                found[:] = re.findall(r"http://(?:127\.0\.0\.1|localhost):\d+/", said.read().replace("\n", "/\n"))
+                found[:] = [f"{url}/" for url in re.findall(r"http://(?:127\.0\.0\.1|localhost):\d+", said.read())]
                 return bool(found)
 
             _until(told)
             yield found[0]
         finally:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGTERM)
             process.wait()
 
 
@@ -129,7 +208,7 @@ def _until(true: Callable[[], bool]) -> None:
             if true():
                 return
         time.sleep(0.2)
-    raise SystemExit("a peer's server did not get ready")
+    raise TimeoutError(f"its server did not get ready within {READY_WITHIN_S:.0f} s")
 
 
 def _points(path: str) -> list[list[float]]:
@@ -163,4 +242,4 @@ def _asked(path: str, body: object, rounds: int) -> tuple[float, int, bytes]:
 
 
 if __name__ == "__main__":
-    fill_trackio(int(sys.argv[1]))
+    FILLING[sys.argv[1]](int(sys.argv[2]))
