@@ -14,6 +14,17 @@
  * @property {number} last_seen_at
  * @property {Record<string, number>} findings
  * @property {string | null} worst
+ * @property {Alert[]} alerts what is told of its alerts, the newest first, for a minute
+ *
+ * @typedef {object} Alert
+ * @property {string} key the same in every tab and message
+ * @property {"fired" | "resolved"} happened
+ * @property {string} rule
+ * @property {"info" | "warning" | "critical"} severity
+ * @property {string} title
+ * @property {string} body
+ * @property {string} url where a click leads, on this server
+ * @property {number} at seconds since the epoch
  *
  * @typedef {{type: "hello", server: string, now: number}} Greeting
  * @typedef {{type: "beat", now: number, last_seen_at: number | null}} Beat

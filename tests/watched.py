@@ -11,6 +11,7 @@ from scalescope_server.judge_pass import Outcome, judge
 from scalescope_server.rules.spec import Rule
 from scalescope_server.store.alert_records import RuleRow
 from scalescope_server.store.engine import Store
+from scalescope_server.store.outbox import BROWSER
 from scalescope_server.store.records import RunId
 from scalescope_server.watching.book import spec_of
 from scalescope_server.watching.keeper import Keeper
@@ -80,9 +81,9 @@ def moves(store: Store, name: str = "mine") -> list[tuple[str, int | None]]:
 
 
 def outbox(store: Store) -> list[tuple[str, int, str, str]]:
-    """(what happened, of which firing, channel, state) of each notice, in the order in which they were entered."""
+    """(what happened, of which firing, channel, state) of each notice but those for pages, in the order of entry."""
     found = [line for each in store.reader.alerts()[0] for line in reversed(each.deliveries)]
-    return [(line.happened, line.firing, line.channel, line.state) for line in found]
+    return [(line.happened, line.firing, line.channel, line.state) for line in found if line.channel != BROWSER]
 
 
 def timeline(store: Store, scales: Sequence[float], keeper: Callable[[], Keeper], name: str = "mine") -> list[str]:

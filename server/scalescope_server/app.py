@@ -22,8 +22,22 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from scalescope_server import api, api_channels, auth, charts, downloads, health, ingest, live, measurements, pages
+from scalescope_server import (
+    api,
+    api_alerts,
+    api_channels,
+    api_rules,
+    auth,
+    charts,
+    downloads,
+    health,
+    ingest,
+    live,
+    measurements,
+    pages,
+)
 from scalescope_server.answers import ErrorAnswer, ErrorBody, error_answer, json_answer
+from scalescope_server.delivery.announcing import Announced, announced
 from scalescope_server.delivery.courier import Courier
 from scalescope_server.delivery.sending import Sender
 from scalescope_server.edge import MAX_BODY_BYTES, BodyLimit, RootPath, SecurityHeaders
@@ -91,7 +105,21 @@ def create_app(settings: Settings, store: Store, *, clock: Callable[[], float] =
             Exception: _told_failure,
         },
     )
-    for room in (health, api, api_channels, measurements, downloads, charts, ingest, live, auth, pages):
+    rooms = (
+        health,
+        api,
+        api_rules,
+        api_alerts,
+        api_channels,
+        measurements,
+        downloads,
+        charts,
+        ingest,
+        live,
+        auth,
+        pages,
+    )
+    for room in rooms:
         app.include_router(room.router)
     describe(app)
     return app
@@ -119,7 +147,7 @@ def create_server(app: FastAPI, *, log_level: str = "warning") -> uvicorn.Server
 @contextlib.asynccontextmanager
 async def open_rooms(settings: Settings, store: Store, clock: Callable[[], float]) -> AsyncIterator[Rooms]:
     """The rooms of one server, at work; at the end the judge stops, then the store writes what waits and closes."""
-    reading, monitoring = ReadingRoom(settings.readers), ReadingRoom(1)
+    reading, monitoring, trying = ReadingRoom(settings.readers), ReadingRoom(1), ReadingRoom(1)
 
     async def latest(run: RunId) -> RunSummary:
         return await reading.read(store.reader.latest, run)
@@ -127,12 +155,17 @@ async def open_rooms(settings: Settings, store: Store, clock: Callable[[], float
     async def marks(runs: Collection[RunId]) -> Mapping[RunId, Mark]:
         return await reading.read(store.reader.marks, runs)
 
+    async def alerts(run: RunId) -> list[Announced]:
+        found = await reading.read(store.reader.announced, run)
+        told = [announced(one.id, one.notice, settings.root_path) for one in found]
+        return [one for one in told if one is not None]
+
     name, telegraph = _own_name(), store.telegraph()
-    hub = Hub(latest, silent_after_s=settings.silent_after_s, clock=clock, telegraph=telegraph)
+    hub = Hub(latest, silent_after_s=settings.silent_after_s, clock=clock, telegraph=telegraph, announced=alerts)
     holder = f"{name}/{secrets.token_hex(4)}" if store.shared else ONLY
-    judge = Judge(store, hub, holder=holder)
     sender = Sender(settings.delivery.allow_targets, settings.delivery.commands, clock)
     courier = Courier(store, sender, holder=holder, public_url=settings.public_url)
+    judge = Judge(store, hub, holder=holder, now=clock, outbox=courier.wake)
     works = [hub.run()]
     if store.shared:
         works.append(Neighbours(telegraph, hub, judge, marks).run())
@@ -151,6 +184,7 @@ async def open_rooms(settings: Settings, store: Store, clock: Callable[[], float
             judge,
             reading,
             monitoring,
+            trying,
             Metrics(name),
             clock,
             telegraph,
@@ -167,8 +201,8 @@ async def open_rooms(settings: Settings, store: Store, clock: Callable[[], float
             task.cancel()
         await asyncio.gather(telling, delivering, return_exceptions=True)
         await asyncio.to_thread(store.close)
-        reading.close()
-        monitoring.close()
+        for room in (reading, monitoring, trying):
+            room.close()
 
 
 def _own_name() -> str:

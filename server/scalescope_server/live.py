@@ -16,6 +16,7 @@ from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from scalescope.version import __version__
 
 from scalescope_server.answers import error_answer, single
+from scalescope_server.delivery.announcing import Announced
 from scalescope_server.errors import NotFoundError, UnavailableError
 from scalescope_server.inputs import run_of
 from scalescope_server.news import Beat, Greeting, News, Page, Refetch
@@ -51,8 +52,10 @@ class Hub:
         silent_after_s: float,
         clock: Callable[[], float],
         telegraph: Telegraph | None = None,
+        announced: Callable[[RunId], Awaitable[list[Announced]]] | None = None,
     ) -> None:
         self._latest = latest
+        self._announced = announced or _nothing
         self._telegraph: Telegraph = Alone() if telegraph is None else telegraph
         self._silent_after_s = silent_after_s
         self._clock = clock
@@ -163,7 +166,7 @@ class Hub:
         if not self._watching(run):
             return
         try:
-            summary = await self._latest(run)
+            summary, alerts = await self._latest(run), await self._announced(run)
         except NotFound:
             return
         except (StoreError, UnavailableError) as error:
@@ -180,14 +183,14 @@ class Hub:
         self._unread = False
         if summary.state == "running":
             self.expect(run, summary.last_seen_at)
-        news = self._news(summary)
+        news = self._news(summary, alerts)
         for page in self._watching(run):
             page.put(news)
 
     def _watching(self, run: RunId) -> list[Page]:
         return [page for page in self._pages if page.wants(run)]
 
-    def _news(self, summary: RunSummary) -> News:
+    def _news(self, summary: RunSummary, alerts: list[Announced]) -> News:
         return News(
             run=summary.id,
             state=summary.state,
@@ -200,6 +203,7 @@ class Hub:
             last_seen_at=summary.last_seen_at,
             findings=summary.findings,
             worst=summary.worst,
+            alerts=alerts,
         )
 
     def _saw(self, run: RunId, at: float) -> None:
@@ -221,6 +225,10 @@ class Hub:
 
     def _forget(self, run: RunId) -> None:
         self._alive.pop(run, None)
+
+
+async def _nothing(_: RunId) -> list[Announced]:
+    return []
 
 
 @router.websocket("/api/live")

@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 
+from scalescope_server.delivery.announcing import Announced
 from scalescope_server.store.records import RunId, RunState, Single
 
 # More changed runs than this on one screen are fetched at once rather than told one by one.
@@ -20,7 +21,10 @@ class Greeting(msgspec.Struct, tag_field="type", tag="hello", frozen=True):
 
 
 class News(msgspec.Struct, tag_field="type", tag="news", frozen=True, kw_only=True):
-    """A run as it stands. ``step``: the last stored update, null for none; ``at``: when this was read."""
+    """A run as it stands. ``step``: the last stored update, null for none; ``at``: when this was read.
+
+    ``alerts``: what is told of its alerts, the newest first, for a minute: it is in all news of that time.
+    """
 
     run: str
     state: RunState
@@ -33,6 +37,7 @@ class News(msgspec.Struct, tag_field="type", tag="news", frozen=True, kw_only=Tr
     last_seen_at: float
     findings: dict[str, int]
     worst: str | None
+    alerts: list[Announced] = []
 
 
 class Refetch(msgspec.Struct, tag_field="type", tag="refetch", frozen=True):

@@ -88,13 +88,27 @@ def message_of(key: str, notices: Sequence[Notice], channel: str, public_url: st
     return Message(
         key=key,
         type="test" if first.happened == "test" else "alerts",
-        title=_title(ordered),
+        title=title(ordered),
         text=text if url is None else f"{text}\n{url}",
         severity=first.severity,
         url=url,
         run=Run(first.run, first.run_name, first.project, _page(public_url, first.run)),
         alerts=told,
     )
+
+
+def title(notices: Sequence[Notice]) -> str:
+    """What happened in one line, of ``notices`` of one run."""
+    first = notices[0]
+    run = one_line(first.run_name or first.run)
+    where = f"{run} ({one_line(first.project)})" if first.project else run
+    if first.happened == "test":
+        return "Scalescope: a test"
+    if len(notices) == 1:
+        state = "resolved" if first.happened == "resolved" else first.severity
+        return f"{state}: {one_line(first.rule)} on {where}"
+    counts = Counter("resolved" if notice.happened == "resolved" else notice.severity for notice in notices)
+    return f"{len(notices)} alerts on {where}: " + ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
 def sentence(notice: Notice) -> str:
@@ -174,19 +188,6 @@ def _told(notice: Notice, channel: str, public_url: str | None) -> Told:
         sentence=sentence(notice),
         url=link(public_url, [notice]),
     )
-
-
-def _title(notices: Sequence[Notice]) -> str:
-    first = notices[0]
-    run = one_line(first.run_name or first.run)
-    where = f"{run} ({one_line(first.project)})" if first.project else run
-    if first.happened == "test":
-        return "Scalescope: a test"
-    if len(notices) == 1:
-        state = "resolved" if first.happened == "resolved" else first.severity
-        return f"{state}: {one_line(first.rule)} on {where}"
-    counts = Counter("resolved" if notice.happened == "resolved" else notice.severity for notice in notices)
-    return f"{len(notices)} alerts on {where}: " + ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
 def _lines(notices: Sequence[Notice], told: Sequence[Told]) -> list[str]:

@@ -21,6 +21,8 @@ LEASE_S = 20.0
 WINDOW_S = 10.0
 # What one transaction looks at.
 MOST_DUE = 500
+# A channel that nothing is sent to: what it is told is there for open pages at once.
+BROWSER = "browser"
 WAITING, DELIVERED, FAILED = "waiting", "delivered", "failed"
 # "outbox" in ASCII: of servers on one Postgres the one that holds the lock of this number takes what is due.
 TAKING = 0x6F7574626F78

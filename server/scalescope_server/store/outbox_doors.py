@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
+from scalescope_server.store.announced import Announcement, read_announced
 from scalescope_server.store.channels import (
     ChannelRow,
     Traffic,
@@ -17,7 +18,8 @@ from scalescope_server.store.channels import (
     traffic,
 )
 from scalescope_server.store.outbox import Ending, Planner, Taken, due_in, let_go, settle, take
-from scalescope_server.store.snapshots import Snapshots
+from scalescope_server.store.records import RunId
+from scalescope_server.store.snapshots import Snapshots, found_run
 from scalescope_server.store.transaction import Transaction
 
 Result = TypeVar("Result")
@@ -30,6 +32,11 @@ class OutboxReader(Snapshots):
         """Seconds until something can be taken to be delivered, 0 or less where it can be now; None: nothing waits."""
         with self.reading() as connection:
             return due_in(connection)
+
+    def announced(self, run: RunId) -> list[Announcement]:
+        """What pages are to be told of a run's alerts, the newest first. :class:`NotFound`."""
+        with self.reading() as connection:
+            return read_announced(connection, found_run(connection, run).key)
 
     def channels(self) -> list[ChannelRow]:
         """All channels by name, with their secrets: not to be shown to anybody."""

@@ -21,6 +21,7 @@ from scalescope_server.rules.ticks import Pulse
 from scalescope_server.rules.watch import Watch
 from scalescope_server.store.alert_records import AlertJudged, DeliveryRow, KeptAlert, TransitionRow, Watched
 from scalescope_server.store.judging import Position
+from scalescope_server.store.outbox import BROWSER
 from scalescope_server.store.vigil import Vigil
 from scalescope_server.watching.book import Entry
 from scalescope_server.watching.notices import deliveries_of, notice_of
@@ -162,7 +163,7 @@ class Lookout:
         if happened is not None:
             notice = notice_of(entry.rule, self.vigil, alert, happened, self._scale_of(step))
             said = self._said.setdefault(index, _Said())
-            said.deliveries += deliveries_of(notice, _channels_of(entry, around.channels))
+            said.deliveries += deliveries_of(notice, (BROWSER, *_channels_of(entry, around.channels)))
         return alert
 
     def _scale_of(self, step: int | None) -> float | None:
