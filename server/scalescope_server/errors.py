@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scalescope_server.store.errors import BadCursor, NotFound, StoreError
+from scalescope_server.store.errors import BadCursor, NoAlert, NoRule, NotFound, RuleTaken, StoreError
 
 
 class ServerError(Exception):
@@ -76,6 +76,12 @@ def from_store(error: StoreError) -> ServerError:
     """The answer to a call that the store could not serve."""
     if isinstance(error, NotFound):
         return NotFoundError(f"there is no run {error.run!r}", field="run")
+    if isinstance(error, NoRule):
+        return NotFoundError(f"there is no rule {error.rule}", field="rule")
+    if isinstance(error, NoAlert):
+        return NotFoundError(f"there is no alert {error.alert}", field="alert")
+    if isinstance(error, RuleTaken):
+        return ConflictError(str(error), field="name")
     if isinstance(error, BadCursor):
         return InvalidError(str(error), field="cursor")
     return UnavailableError(str(error))

@@ -9,13 +9,19 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from msgspec import Struct
 
+from scalescope_server import alert_answers, channel_answers, measured_answers, rule_answers
 from scalescope_server import answers as plain_answers
-from scalescope_server import channel_answers, measured_answers
 from scalescope_server.answers import ErrorAnswer
 
 _SCHEMAS = "#/components/schemas/{name}"
 
-_SHAPES = (*plain_answers.SHAPES, *measured_answers.SHAPES, *channel_answers.SHAPES)
+_SHAPES = (
+    *plain_answers.SHAPES,
+    *measured_answers.SHAPES,
+    *channel_answers.SHAPES,
+    *rule_answers.SHAPES,
+    *alert_answers.SHAPES,
+)
 
 Responses = dict[int | str, dict[str, Any]]
 

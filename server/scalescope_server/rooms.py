@@ -70,6 +70,7 @@ class Rooms:
     """One server's parts. ``clock`` gives seconds since the epoch. ``telling`` brings news to pages.
 
     ``monitoring`` is a reading room of its own: who asks whether the server is well does not wait behind pages.
+    ``trying`` is another, of one thread: who tries rules on millions of updates keeps nobody from reading.
     """
 
     settings: Settings
@@ -78,6 +79,7 @@ class Rooms:
     judge: Judge
     reading: ReadingRoom
     monitoring: ReadingRoom
+    trying: ReadingRoom
     metrics: Metrics
     clock: Callable[[], float]
     telegraph: Telegraph

@@ -67,6 +67,11 @@ class AlertReader(Snapshots, ABC):
         with self.reading() as connection:
             return vigil.read_vigil(connection, run, self._silent_before())
 
+    def newest_vigils(self, limit: int) -> list[Vigil]:
+        """How the newest runs stand, the newest first."""
+        with self.reading() as connection:
+            return vigil.read_newest_vigils(connection, limit, self._silent_before())
+
     def silent_runs(self, runs: Collection[RunId], holder: str) -> dict[RunId, Silence]:
         """How those of ``runs`` that are there stand, of which no update comes, as ``holder`` finds them."""
         with self.reading() as connection:

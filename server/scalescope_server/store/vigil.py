@@ -14,7 +14,6 @@ from scalescope_server.store.judging import Position
 from scalescope_server.store.leases import Claim, clock_column, standing
 from scalescope_server.store.records import RunId, RunState
 from scalescope_server.store.runs import state_of
-from scalescope_server.store.values import scale_of
 
 # States of an alert that end by time alone.
 _WAITING = ("pending", "recovering")
@@ -23,7 +22,7 @@ _WAITING = ("pending", "recovering")
 class Vigil(Struct, frozen=True, kw_only=True):
     """``revision``: of the rule book. ``position``: the last update at which rules were evaluated, None before any.
 
-    ``judged``: how many updates went into the findings. ``scale``: the run's newest.
+    ``judged``: how many updates went into the findings. ``healthy``: what somebody has said of it.
     """
 
     run: RunId
@@ -31,7 +30,7 @@ class Vigil(Struct, frozen=True, kw_only=True):
     project: str
     tags: tuple[str, ...]
     state: RunState
-    scale: float | None
+    healthy: bool | None
     revision: int
     position: Position | None
     judged: int
@@ -53,16 +52,26 @@ class Silence(Struct, frozen=True, kw_only=True):
 
 def read_vigil(connection: Connection, run: str, silent_before: float) -> Vigil:
     """The vigil over a run. :class:`NotFound`."""
-    row = connection.execute(_VIGIL, {"run_id": run}).one_or_none()
+    row = connection.execute(_VIGIL.where(_run.id == bindparam("run_id")), {"run_id": run}).one_or_none()
     if row is None:
         raise NotFound(run)
+    return _vigil(row, silent_before)
+
+
+def read_newest_vigils(connection: Connection, limit: int, silent_before: float) -> list[Vigil]:
+    """Those over the newest runs, the newest first."""
+    newest = _VIGIL.where(~_run.doomed).order_by(_run.started_at.desc(), _run.key.desc()).limit(limit)
+    return [_vigil(row, silent_before) for row in connection.execute(newest)]
+
+
+def _vigil(row: Row[Any], silent_before: float) -> Vigil:
     return Vigil(
         run=RunId(row.id),
         name=row.name,
         project=row.project,
         tags=tuple(row.tags),
         state=state_of(row, silent_before),
-        scale=scale_of(row.scale, row.scale_flag),
+        healthy=row.healthy,
         revision=row.revision or 0,
         position=_position(row),
         judged=row.updates or 0,
@@ -113,11 +122,9 @@ _run, _judgement, _ledger, _lease = tables.run.c, tables.judgement.c, tables.led
 _segment = tables.segment.c
 _JUDGED = tables.run.outerjoin(tables.judgement, _judgement.run == _run.key)
 _REVISION = select(func.max(tables.rulebook.c.revision)).scalar_subquery()
-_VIGIL: Select[Any] = (
-    select(tables.run, _judgement.updates, _judgement.rules_segment, _judgement.rules_step, _REVISION.label("revision"))
-    .select_from(_JUDGED)
-    .where(_run.id == bindparam("run_id"))
-)
+_VIGIL: Select[Any] = select(
+    tables.run, _judgement.updates, _judgement.rules_segment, _judgement.rules_step, _REVISION.label("revision")
+).select_from(_JUDGED)
 _SILENCES: Select[Any] = (
     select(
         *(_run.id, _run.ending, _run.last_seen_at, _judgement.rules_segment, _judgement.rules_step),

@@ -86,7 +86,8 @@ def rule_of(row: RuleRow) -> Rule:
 
 def spec_of(rule: Rule) -> dict[str, object]:
     """A rule as it is stored."""
-    spec: dict[str, object] = msgspec.to_builtins(rule)
+    # As JSON gives it back, so that what is stored compares equal.
+    spec: dict[str, object] = msgspec.json.decode(msgspec.json.encode(rule))
     return spec
 
 

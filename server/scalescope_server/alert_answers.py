@@ -1,0 +1,84 @@
+"""The answers' shapes about alerts and silences."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from scalescope_server.answers import single
+from scalescope_server.store.alert_records import AlertHistory, DeliveryLine, SilenceRow, TransitionRow
+from scalescope_server.store.records import RunId, Single
+
+
+class TransitionLine(Struct, frozen=True, kw_only=True):
+    """One change of an alert's state. ``firing``: the number of the firing it belongs to, 0 for none.
+
+    ``step``: null where time passed and no update came. ``sentence``: why it could not be evaluated, or what ended it
+    beside its condition.
+    """
+
+    firing: int
+    before: str
+    after: str
+    step: int | None
+    at: float
+    value: Single
+    culprit: str | None
+    sentence: str
+
+
+class AlertLine(Struct, frozen=True, kw_only=True):
+    """What one rule says of one run, with its newest transitions and deliveries, the newest first.
+
+    ``rule``: null once the rule is deleted. ``open``: its newest firing is not over, whatever its state.
+    """
+
+    id: int
+    rule: int | None
+    name: str
+    severity: Literal["info", "warning", "critical"]
+    run: RunId
+    run_name: str
+    project: str
+    state: str
+    since_step: int | None
+    since_at: float
+    value: Single
+    culprit: str | None
+    sentence: str
+    firings: int
+    open: bool
+    acknowledged_at: float | None
+    muted_until: float | None
+    transitions: list[TransitionLine]
+    deliveries: list[DeliveryLine]
+
+
+class AlertsAnswer(Struct, frozen=True):
+    items: list[AlertLine]
+    next: str | None
+
+
+class SilencesAnswer(Struct, frozen=True):
+    items: list[SilenceRow]
+    next: str | None
+
+
+# What the description of the API (OpenAPI) names.
+SHAPES = (AlertLine, AlertsAnswer, SilenceRow, SilencesAnswer)
+
+
+def alert_line(found: AlertHistory) -> AlertLine:
+    alert = msgspec.structs.asdict(found.alert)
+    alert["open"] = alert.pop("is_open")
+    return AlertLine(
+        **(alert | {"value": single(found.alert.value)}),
+        transitions=[_transition_line(moved) for moved in found.transitions],
+        deliveries=found.deliveries,
+    )
+
+
+def _transition_line(moved: TransitionRow) -> TransitionLine:
+    return TransitionLine(**(msgspec.structs.asdict(moved) | {"value": single(moved.value)}))

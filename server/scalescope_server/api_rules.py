@@ -1,0 +1,171 @@
+"""The HTTP API about rules: those of the server, whether one can be used, and what one would have done."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Literal
+
+import msgspec
+from fastapi import APIRouter, Path, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from scalescope_server.answers import json_answer
+from scalescope_server.errors import InvalidError
+from scalescope_server.inputs import run_of
+from scalescope_server.openapi import answers
+from scalescope_server.rooms import RoomsHere
+from scalescope_server.rule_answers import (
+    BacktestAnswer,
+    CheckAnswer,
+    ImportAnswer,
+    RuleLine,
+    RulesAnswer,
+    backtest_answer,
+    fault_line,
+    rule_line,
+)
+from scalescope_server.rules.faults import faults
+from scalescope_server.rules.files import RulesFileError, read_rules, write_rules
+from scalescope_server.rules.spec import PACK_PREFIX, Rule
+from scalescope_server.store.alert_records import RuleRow
+from scalescope_server.watching.book import rule_of, spec_of
+from scalescope_server.watching.notices import ended
+from scalescope_server.watching.trials import try_rule
+
+MAX_TRIED = 50
+
+router = APIRouter(prefix="/api/rules", tags=["rules"])
+
+Line = Annotated[str, Field(max_length=512)]
+Text = Annotated[str, Field(max_length=4096)]
+RuleId = Annotated[int, Path(ge=1, lt=2**63)]
+
+
+class RuleGiven(BaseModel):
+    """A rule: a sentence, where it applies, and what is told when it fires."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Line
+    when: Text
+    severity: Literal["info", "warning", "critical"] = "warning"
+    keep_firing: Line = ""
+    project: Line = "*"
+    run: Line = "*"
+    tag: Line = "*"
+    text: Text = ""
+    channels: Annotated[list[Line], Field(max_length=32)] = []
+    cooldown: Line = ""
+    reason: Text = ""
+    source: Text = ""
+    enabled: bool = True
+
+
+class BacktestGiven(BaseModel):
+    """What is tried on which runs: without ``runs`` on the newest that the rule applies to, and on those of them that
+    are marked healthy. ``last``: over so many of their last updates, else over all.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    rule: RuleGiven
+    runs: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=MAX_TRIED)] | None = None
+    last: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+
+
+class ImportGiven(BaseModel):
+    """``text``: a file of rules in YAML."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str
+
+
+@router.get("", responses=answers(RulesAnswer, "All rules by name."))
+async def list_rules(rooms: RoomsHere) -> Response:
+    """All rules, built-in ones among them."""
+    book = await rooms.reading.read(rooms.store.reader.rule_book)
+    return json_answer(RulesAnswer([rule_line(row) for row in book.rules], None))
+
+
+@router.post("", status_code=201, responses={201: answers(RuleLine, "The rule as it is now.")[200]})
+async def add_rule(rooms: RoomsHere, given: RuleGiven) -> Response:
+    """Add a rule. It watches every run that it applies to from then on."""
+    rule = _checked(_rule(given), built_in=False)
+    row = await asyncio.wrap_future(rooms.store.writer.add_rule(spec_of(rule), rooms.clock()))
+    return json_answer(rule_line(row), 201)
+
+
+@router.get("/export", responses={200: {"content": {"application/yaml": {}}, "description": "A file of rules."}})
+async def export_rules(rooms: RoomsHere, built_in: bool = False) -> Response:
+    """The rules as a file that can be imported again. ``built_in``: those that come with the server too."""
+    book = await rooms.reading.read(rooms.store.reader.rule_book)
+    chosen = [rule_of(row) for row in book.rules if built_in or row.pack is None]
+    headers = {"content-disposition": 'attachment; filename="rules.yaml"'}
+    return Response(write_rules(chosen), headers=headers, media_type="application/yaml")
+
+
+@router.post("/import", responses=answers(ImportAnswer, "What has changed."))
+async def import_rules(rooms: RoomsHere, given: ImportGiven) -> Response:
+    """Add the rules of a file; one whose name is there is put in its place. Either all of them, or none."""
+    try:
+        rules = read_rules(given.text).rules
+    except RulesFileError as error:
+        raise InvalidError(str(error), field="text") from None
+    specs = [spec_of(rule) for rule in rules]
+    added, changed = await asyncio.wrap_future(rooms.store.writer.import_rules(specs, rooms.clock(), ended))
+    return json_answer(ImportAnswer(added, changed))
+
+
+@router.post("/check", responses=answers(CheckAnswer, "All that is wrong with it."))
+async def check_rule(given: RuleGiven) -> Response:
+    """Whether a rule could be used; nothing is stored."""
+    found = faults(_rule(given), built_in=given.name.startswith(PACK_PREFIX))
+    return json_answer(CheckAnswer([fault_line(fault) for fault in found]))
+
+
+@router.post("/backtest", responses=answers(BacktestAnswer, "Each time that it would have fired."))
+async def backtest_rule(rooms: RoomsHere, given: BacktestGiven) -> Response:
+    """Try a rule on stored runs; nothing is stored."""
+    rule = _checked(_rule(given.rule), built_in=given.rule.name.startswith(PACK_PREFIX))
+    runs = None if given.runs is None else [run_of(run) for run in given.runs]
+    trials = await rooms.trying.read(try_rule, rooms.store.reader, rule, runs, given.last, rooms.clock)
+    return json_answer(backtest_answer(trials))
+
+
+@router.get("/{rule}", responses=answers(RuleLine, "The rule."))
+async def get_rule(rule: RuleId, rooms: RoomsHere) -> Response:
+    """One rule by its id."""
+    return json_answer(rule_line(await rooms.reading.read(rooms.store.reader.rule, rule)))
+
+
+@router.put("/{rule}", responses=answers(RuleLine, "The rule as it is now."))
+async def put_rule(rule: RuleId, rooms: RoomsHere, given: RuleGiven) -> Response:
+    """Put a rule in the place of another. Where it says something else now, its alerts end and begin anew."""
+    before = await rooms.reading.read(rooms.store.reader.rule, rule)
+    new = _checked(_rule(given), built_in=before.pack is not None)
+    if before.pack is not None and new.name != before.name:
+        raise InvalidError(f"name: a built-in rule keeps its name, {before.name!r}", field="name")
+    row = await asyncio.wrap_future(rooms.store.writer.change_rule(rule, spec_of(new), rooms.clock(), ended))
+    return json_answer(rule_line(row))
+
+
+@router.delete("/{rule}", status_code=204)
+async def delete_rule(rule: RuleId, rooms: RoomsHere) -> Response:
+    """Delete a rule. What its alerts have been through stays."""
+    before: RuleRow = await rooms.reading.read(rooms.store.reader.rule, rule)
+    if before.pack is not None:
+        raise InvalidError("a built-in rule comes back with the next start: switch it off instead", field="rule")
+    await asyncio.wrap_future(rooms.store.writer.delete_rule(rule, rooms.clock(), ended))
+    return Response(status_code=204)
+
+
+def _rule(given: RuleGiven) -> Rule:
+    return msgspec.convert(given.model_dump(), Rule)
+
+
+def _checked(rule: Rule, *, built_in: bool) -> Rule:
+    """Raises :class:`InvalidError` with the first thing that is wrong with it."""
+    for fault in faults(rule, built_in=built_in):
+        raise InvalidError(f"{fault.field}: {fault.message}", field=fault.field)
+    return rule

@@ -1,0 +1,97 @@
+"""A rule tried on stored runs: the evaluator and the states that judge live, over what was told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from scalescope_server.findings.catalogue import Case
+from scalescope_server.findings.scaler import ScalerRules
+from scalescope_server.rules.backtest import Backtest, backtest
+from scalescope_server.rules.compiled import Compiled, compile_rule
+from scalescope_server.rules.dependence import Needs
+from scalescope_server.rules.spec import Rule
+from scalescope_server.rules.stretch import Stretch
+from scalescope_server.rules.ticks import Pulse
+from scalescope_server.store.judging import BEFORE_ALL, Position
+from scalescope_server.store.reader import Reader
+from scalescope_server.store.records import RunId
+from scalescope_server.store.vigil import Vigil
+from scalescope_server.watching.book import in_scope
+from scalescope_server.watching.openings import Codes, fold_openings, openings_at
+from scalescope_server.watching.stretches import PIECE, all_stretches, read_stretches
+
+# Where no run is named: so many of the newest that the rule applies to, and so many that are marked healthy.
+NEWEST_RUNS = 3
+HEALTHY_RUNS = 10
+# Looked at for them.
+LOOKED_AT = 200
+_ENDED = ("finished", "crashed")
+
+
+class Trial(NamedTuple):
+    """What a rule would have done on a run. ``first_step``: of the updates that it was tried on."""
+
+    vigil: Vigil
+    first_step: int | None
+    found: Backtest
+
+
+def try_rule(
+    reader: Reader, rule: Rule, runs: Sequence[RunId] | None, last: int | None, now: Callable[[], float]
+) -> list[Trial]:
+    """``rule`` on each of ``runs``, or where there are none named on those that it applies to.
+
+    ``last``: over so many of their last updates, None: over all. ``now``: seconds since the epoch.
+
+    Raises:
+        NotFound: if one is gone.
+    """
+    compiled = compile_rule(rule)
+    chosen = _applicable(reader, rule) if runs is None else [reader.vigil(run) for run in runs]
+    return [_try_on(reader, compiled, vigil, last, now) for vigil in chosen]
+
+
+def _applicable(reader: Reader, rule: Rule) -> list[Vigil]:
+    """Those in the rule's scope: the newest, and behind them those that are marked healthy."""
+    within = [vigil for vigil in reader.newest_vigils(LOOKED_AT) if in_scope(rule, vigil)]
+    healthy = [vigil for vigil in within if vigil.healthy][:HEALTHY_RUNS]
+    return [*within[:NEWEST_RUNS], *(vigil for vigil in healthy if vigil not in within[:NEWEST_RUNS])]
+
+
+def _try_on(reader: Reader, compiled: Compiled, vigil: Vigil, last: int | None, now: Callable[[], float]) -> Trial:
+    run, until = vigil.run, reader.newest_update(vigil.run)
+    begin = BEFORE_ALL if last is None else reader.look_back(run, until, last, 0.0)
+    opened = openings_at(_all_openings(reader, run)) if compiled.needs.findings else None
+    first: list[int] = []
+
+    def past() -> Iterator[Stretch]:
+        for stretch in all_stretches(reader, run, compiled.needs, begin, until, opened):
+            first[:] = first or [int(stretch.step[0])]
+            yield stretch
+
+    found = backtest(compiled, past(), now=_moment(reader, vigil, until, now()))
+    return Trial(vigil, first[0] if first else None, found)
+
+
+def _moment(reader: Reader, vigil: Vigil, until: Position, now: float) -> Pulse | None:
+    """The moment that it is, by the clock of the run's updates; None before the first."""
+    before = reader.look_back(vigil.run, until, 1, 0.0)
+    last = read_stretches(reader, vigil.run, Needs(), before, until)
+    if not last:
+        return None
+    at = float(last[-1].at[-1])
+    silence = reader.silent_runs([vigil.run], "").get(vigil.run)
+    if silence is None or silence.last_update_at is None or vigil.state in _ENDED:
+        return Pulse(at, at, vigil.state)
+    return Pulse(at + max(now - silence.last_update_at, 0.0), at, vigil.state)
+
+
+def _all_openings(reader: Reader, run: RunId) -> list[tuple[Position, Codes]]:
+    """Which findings were open at which updates, judged anew from the first."""
+    case, rules, setting = Case(), ScalerRules.of(reader.scaler(run)), reader.setting(run)
+    changes: list[tuple[Position, Codes]] = []
+    while steps := reader.steps_after(run, case.position, PIECE)[0]:
+        case, some = fold_openings(case, steps, rules, setting)
+        changes += some
+    return changes
