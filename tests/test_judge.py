@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 from scalescope.rows import column
 from scalescope.wire import Event, Hello, Layout, Record, Steps
+from scalescope_server import judge as judging
 from scalescope_server.findings.catalogue import Case, remember
 from scalescope_server.judge import Judge
 from scalescope_server.judge_findings import PASS_ROWS
 from scalescope_server.judge_pass import Outcome, judge_once
-from scalescope_server.store import tables
+from scalescope_server.store import sqlite, tables
 from scalescope_server.store.delivery import Batch
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.errors import NotFound
@@ -248,6 +249,25 @@ def test_a_locked_database_delays_a_judgement_and_never_loses_it(store: Store, p
     assert audience.told.acquire(timeout=15)
     judge.stop()
     assert "SCALE_THRASH" in codes(store)
+
+
+def test_that_it_waits_for_the_database_is_told_once(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_MS", 5)
+    monkeypatch.setattr(judging, "RETRY_S", 0.01)
+    with closing(open_store(str(path))) as store, closing(sqlite3.connect(path, isolation_level=None)) as locker:
+        send(store, thrashing(300))
+        tries: list[int] = []
+        event.listen(store._writing, "checkout", lambda *_: tries.append(1))
+        locker.execute("BEGIN IMMEDIATE")
+        judge = Judge(store, Audience())
+        judge.start()
+        until(lambda: len(tries) > 5)
+        locker.execute("ROLLBACK")
+        until(lambda: store.reader.judgement(RUN)[0] == 300)
+        judge.stop()
+    assert caplog.messages == ["judging waits for the database: the database does not answer: database is locked"]
 
 
 def test_of_two_judges_one_judges_a_run_and_the_other_goes_on_when_it_stops(store: Store) -> None:

@@ -99,6 +99,8 @@ class Judge:
         self._failures = Failures()
         self._awake = threading.Condition()
         self._stopping = False
+        # What it waits for, told once.
+        self._waits = ""
         self._thread = threading.Thread(target=self._run, name="scalescope-judge", daemon=True)
 
     def start(self) -> None:
@@ -176,13 +178,20 @@ class Judge:
         except NotFound:
             self._clear(run)  # Deleted between the news and its turn.
         except StoreError as error:
-            logger.warning("judging waits for the database: %s", error)
+            self._tell_waiting(str(error))
             self._pulses.doubt()
             return self._stopping
         except Exception as error:
             if self._put_off(run, error):
                 logger.exception("run %r cannot be judged; it is tried again after longer and longer pauses", run)
+        else:
+            self._waits = ""
         return True
+
+    def _tell_waiting(self, why: str) -> None:
+        if why != self._waits:
+            logger.warning("judging waits for the database: %s", why)
+        self._waits = why
 
     def _put_off(self, run: RunId | None, error: Exception) -> bool:
         """Let a run that cannot be judged wait longer each time; whether that is news."""
