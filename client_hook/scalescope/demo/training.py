@@ -30,14 +30,16 @@ class Moment:
     scale: float
 
 
-def train(scenario: Scenario, *, steps: int, url: str, report: Callable[[Moment], None]) -> scalescope.Scope:
+def train(
+    scenario: Scenario, *, steps: int, url: str, report: Callable[[Moment], None], seed: int = SEED
+) -> scalescope.Scope:
     """Train for ``steps`` updates, watched by the server at ``url``; the scope is closed when this returns.
 
     ``report`` is called before the first update and after each.
     """
-    torch.manual_seed(SEED)
+    torch.manual_seed(seed)
     corpus = Corpus()
-    batches = torch.Generator().manual_seed(SEED)
+    batches = torch.Generator().manual_seed(seed)
     model = CharacterGPT(corpus.characters)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
     scaler = torch.amp.GradScaler("cpu", init_scale=scenario.init_scale, growth_interval=scenario.growth_interval)
