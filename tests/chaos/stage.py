@@ -59,17 +59,22 @@ class Server:
 
 @dataclass(eq=False)
 class Health:
-    """Answers of ``/healthz``, one after the other: how many came, the slowest of them, and those that were none."""
+    """Answers of ``/healthz``, one after the other: how many came, the slowest of them, and those that were none.
+
+    ``late_s``: how much later than it was to, at worst, the asking thread woke: a machine that is too busy for it is for
+    the server, too.
+    """
 
     port: int
     answers: int = 0
     slowest_s: float = 0.0
+    late_s: float = 0.0
     failures: list[str] = field(default_factory=list)
     _over: threading.Event = field(default_factory=threading.Event)
 
     def look(self) -> None:
         """Until :meth:`end`."""
-        while not self._over.wait(LOOK_EVERY_S):
+        while self._waited():
             began = time.monotonic()
             try:
                 with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_WITHIN_S)) as connection:
@@ -82,6 +87,13 @@ class Health:
                 self.failures.append(f"HTTP {status}")
             self.answers += 1
             self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+
+    def _waited(self) -> bool:
+        """Whether to ask again, after a while."""
+        began = time.monotonic()
+        over = self._over.wait(LOOK_EVERY_S)
+        self.late_s = max(self.late_s, time.monotonic() - began - LOOK_EVERY_S)
+        return not over
 
     def end(self) -> None:
         self._over.set()
