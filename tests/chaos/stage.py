@@ -61,7 +61,7 @@ class Server:
 class Health:
     """Answers of ``/healthz``, one after the other: how many came, the slowest of them, and those that were none.
 
-    ``late_s``: how much later than it was to, at worst, the asking thread woke: a machine that is too busy for it is for
+    ``late_s``: how much too late the asking thread woke at worst: a machine that is too busy for it is so for
     the server, too.
     """
 
