@@ -34,9 +34,11 @@ def test_a_name_is_one_or_refused(name: str) -> None:
     assert caught.value.field == "name"
 
 
-def test_the_name_of_a_command_is_taken() -> None:
+def test_the_names_of_commands_and_of_what_pages_are_told_are_taken() -> None:
     with pytest.raises(BadChannelError, match="has a command called 'siren'"):
         check_channel("siren", SERVICE, {"siren": None})
+    with pytest.raises(BadChannelError, match="open pages"):
+        check_channel("browser", SERVICE, {})
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The program that sends one message by apprise and ends: ``python -I -m scalescope_server.delivery.apprise_program``.
+"""The program that sends one message by apprise and ends: ``python -m scalescope_server.delivery.apprise_program``.
 
 It reads a job (JSON) and writes what became of it. The service's address, which holds its secrets, comes by standard
 input, so no list of processes shows it, and what the library says of it goes out without any part of it.

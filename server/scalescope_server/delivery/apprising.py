@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import site
 import sys
 from collections.abc import Sequence
 
@@ -18,7 +19,7 @@ from scalescope_server.delivery.apprise_program import Answer, Job, Kind
 from scalescope_server.delivery.messages import Message
 from scalescope_server.delivery.outcome import DELIVERED, Outcome
 
-PROGRAM = ("-I", "-m", "scalescope_server.delivery.apprise_program")
+PROGRAM = ("-P", "-s", "-m", "scalescope_server.delivery.apprise_program")
 WITHIN_S = 15.0
 # Whom to trust, where that is not the usual; and what Windows cannot do without.
 KEPT = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "SYSTEMROOT")
@@ -38,15 +39,20 @@ async def tell(url: str, message: Message, *, allowed: Sequence[Network], within
         kind="success" if over else _KINDS[message.severity],
         allowed=tuple(str(network) for network in allowed),
     )
-    answer = await _ask(job, within_s)
-    if answer is None:
+    try:
+        answer = await _ask(job, within_s)
+    except TimeoutError:
         return Outcome(f"the service did not take it within {within_s:g} s")
+    except (OSError, msgspec.DecodeError):
+        return Outcome("apprise does not run: see that pip install 'scalescope[server]' has installed it")
+    if answer.sent:
+        return DELIVERED
     if answer.refused is not None:
         why = f"nothing is sent there, since {answer.refused}"
         return Outcome(f"{why}: if it should be, add it to allow_targets in the server's settings file", final=True)
     if not answer.understood:
         return Outcome(f"apprise does not understand the address: {answer.said}", final=True)
-    return DELIVERED if answer.sent else Outcome(f"the service did not take it: {answer.said or 'it does not say why'}")
+    return Outcome(f"the service did not take it: {answer.said or 'it does not say why'}")
 
 
 def harmless(text: str) -> str:
@@ -55,8 +61,8 @@ def harmless(text: str) -> str:
     return text.replace("@", "@\u200b").replace("<!", "<\u200b!").replace("<#", "<\u200b#")
 
 
-async def _ask(job: Job, within_s: float) -> Answer | None:
-    """Let the program do ``job``; None if it did not end in time, or broke."""
+async def _ask(job: Job, within_s: float) -> Answer:
+    """Let the program do ``job``. Raises :class:`TimeoutError`, and :class:`msgspec.DecodeError` where it broke."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *PROGRAM,
@@ -69,8 +75,6 @@ async def _ask(job: Job, within_s: float) -> Answer | None:
         async with asyncio.timeout(within_s):
             told, _ = await process.communicate(msgspec.json.encode(job))
         return msgspec.json.decode(told, type=Answer)
-    except (TimeoutError, msgspec.DecodeError):
-        return None
     finally:
         if process.returncode is None:
             process.kill()
@@ -79,4 +83,6 @@ async def _ask(job: Job, within_s: float) -> Answer | None:
 
 def _environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-    return {**kept, "HOME": NOWHERE, "USERPROFILE": NOWHERE, "LANG": "C.UTF-8"}
+    # Where the server's own packages are: those of its user would not be found without a home.
+    packages = os.pathsep.join([*site.getsitepackages(), site.getusersitepackages()])
+    return {**kept, "PYTHONPATH": packages, "HOME": NOWHERE, "USERPROFILE": NOWHERE, "LANG": "C.UTF-8"}

@@ -15,6 +15,7 @@ from msgspec import Struct
 from scalescope_server.delivery.services import SCHEMES, scheme_of
 from scalescope_server.delivery.signing import BadSecretError, key_of
 from scalescope_server.delivery.targets import MAX_URL, BadTargetError, parse_target
+from scalescope_server.store.outbox import BROWSER
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
 
@@ -65,6 +66,8 @@ def check_channel(name: str, config: Config, reserved: Mapping[str, object]) -> 
     """
     if NAME.fullmatch(name) is None:
         raise BadChannelError("expected a name of up to 64 letters, digits, blanks, dots, dashes", "name")
+    if name == BROWSER:
+        raise BadChannelError(f"{name!r} is what open pages are told: choose another name", "name")
     if name in reserved:
         raise BadChannelError(f"the server's settings file has a command called {name!r}: choose another name", "name")
     try:

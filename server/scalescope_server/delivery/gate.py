@@ -9,8 +9,8 @@ ends.
 from __future__ import annotations
 
 import os
+import site
 import sys
-import sysconfig
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -19,10 +19,8 @@ from scalescope_server.delivery.addresses import Network, refusal
 _SENDS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
 _STARTS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.startfile"})
 # Where programs and what belongs to them are, and nobody's secrets.
-_READABLE = tuple(
-    str(Path(place).resolve()) + os.sep
-    for place in {sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), "/usr/share/zoneinfo"}
-)
+_PLACES = {sys.prefix, sys.base_prefix, *site.getsitepackages(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+_READABLE = tuple(str(Path(place).resolve()) + os.sep for place in {*_PLACES, "/usr/share/zoneinfo"} if place)
 _HARMLESS = frozenset({os.devnull, "/etc/localtime"})
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
@@ -35,6 +33,9 @@ def close_gate(allowed: Sequence[Network], told: Callable[[str], None]) -> None:
     """From now on this process is held to it. ``told``: hears why something was refused."""
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "open" and _writes(arguments):
+            # What libraries would like to keep for the next time: nobody has to know.
+            raise RefusedError("files are not written")
         if (why := _refusal(event, arguments, allowed)) is not None:
             told(why)
             raise RefusedError(why)
@@ -46,7 +47,7 @@ def _refusal(event: str, arguments: tuple[object, ...], allowed: Sequence[Networ
     if event in _SENDS:
         return _of_address(arguments[1], allowed)
     if event == "open":
-        return _of_file(arguments[0], arguments[2])
+        return _of_file(arguments[0])
     if event in _STARTS:
         return "programs are not started"
     return None
@@ -61,13 +62,16 @@ def _of_address(address: object, allowed: Sequence[Network]) -> str | None:
     return refusal(address[0], allowed)
 
 
-def _of_file(path: object, flags: object) -> str | None:
+def _writes(arguments: tuple[object, ...]) -> bool:
+    flags = arguments[2]
+    return not isinstance(arguments[0], int) and isinstance(flags, int) and bool(flags & _WRITES)
+
+
+def _of_file(path: object) -> str | None:
     if isinstance(path, int):
         return None
-    if not isinstance(path, str | bytes | os.PathLike) or not isinstance(flags, int) or flags & _WRITES:
-        return "files are not written"
+    if not isinstance(path, str | bytes | os.PathLike):
+        return "files are not read"
     # What is there may be a link to elsewhere.
-    real = os.path.realpath(os.fsdecode(path))
-    if real in _HARMLESS or os.fsdecode(path) in _HARMLESS or real.startswith(_READABLE):
-        return None
-    return "files are not read"
+    named, real = os.fsdecode(path), os.path.realpath(os.fsdecode(path))
+    return None if {named, real} & _HARMLESS or real.startswith(_READABLE) else "files are not read"

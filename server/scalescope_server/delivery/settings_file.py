@@ -25,6 +25,7 @@ from scalescope_server.delivery.addresses import Network, parse_network
 from scalescope_server.delivery.channels import NAME
 from scalescope_server.delivery.command import DEFAULT_WITHIN_S, LONGEST_WITHIN_S, Command
 from scalescope_server.errors import SettingError
+from scalescope_server.store.outbox import BROWSER
 
 
 class _Command(Struct, forbid_unknown_fields=True):
@@ -89,8 +90,8 @@ def _network(path: Path, text: str) -> Network:
 
 
 def _command(path: Path, name: str, told: _Command) -> Command:
-    if NAME.fullmatch(name) is None:
-        raise _wrong(path, f"commands.{name}: expected up to 64 letters, digits, blanks, dots, dashes")
+    if NAME.fullmatch(name) is None or name == BROWSER:
+        raise _wrong(path, f'commands.{name}: expected up to 64 letters, digits, blanks, dots, dashes, not "browser"')
     if not told.arguments or not Path(told.arguments[0]).is_absolute():
         raise _wrong(path, f"commands.{name}: expected arguments that begin with the whole path of a program")
     if not 0 < told.within_s <= LONGEST_WITHIN_S:
