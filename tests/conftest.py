@@ -16,6 +16,8 @@ from tests.small_server import Shelf, SmallServer
 from tests.small_server import serving as serving_small
 
 if TYPE_CHECKING:
+    from scalescope.numerics.machine_code import Kernels
+
     from tests.postgres import Cluster
     from tests.serving import Served
 
@@ -35,6 +37,27 @@ def postgres() -> Iterator[Cluster]:
 
     with cluster() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    """The kernels for the CPU, compiled for real by one of pytest's processes for all of them: it takes seconds."""
+    pytest.importorskip("numba")
+    from filelock import FileLock
+    from scalescope.numerics import machine_code
+
+    mine = tmp_path_factory.getbasetemp()
+    kept = (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / "kernels.json"
+
+    def printed_once(program: str, needs: str) -> str:
+        if not kept.exists():
+            kept.write_text(printed_by(program, needs=needs))
+        return kept.read_text()
+
+    printed_by = machine_code.printed_by
+    with FileLock(f"{kept}.lock"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine_code, "printed_by", printed_once)
+        return machine_code.compile_elsewhere()
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from threading import Thread
 
 import pytest
 import torch
+from scalescope.cli import main
 from scalescope.demo.model import CONTEXT, CharacterGPT
 from scalescope.demo.scenarios import SCENARIOS
 from scalescope.demo.server import is_ready, serving
@@ -170,27 +171,23 @@ def test_another_program_on_the_port_is_not_taken_for_scalescope() -> None:
             pass
 
 
-def test_a_dead_address_is_told_in_one_line() -> None:
-    process = demo("--url", DEAD)
-    _, err = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 1
-    assert err == f"scalescope: no scalescope server is ready at {DEAD}: start one with scalescope serve\n"
+def test_a_dead_address_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--url", DEAD]) == 1
+    expected = f"scalescope: no scalescope server is ready at {DEAD}: start one with scalescope serve\n"
+    assert capsys.readouterr() == ("", expected)
 
 
-def test_a_server_that_cannot_start_is_told(tmp_path: Path) -> None:
+def test_a_server_that_cannot_start_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    process = demo("--port", str(free_port()), "--database", str(blocked / "runs.db"))
-    _, err = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 1
-    assert err.splitlines()[-1] == "scalescope: the server did not start; see above, and try: scalescope serve"
+    assert main(["demo", "--port", str(free_port()), "--database", str(blocked / "runs.db")]) == 1
+    told = capfd.readouterr().err.splitlines()
+    assert told[-1] == "scalescope: the server did not start; see above, and try: scalescope serve"
 
 
-def test_a_demo_that_would_record_nothing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_demo_that_would_record_nothing_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("SCALESCOPE_OFF", "1")
-    process = demo("--url", DEAD)
-    _, err = process.communicate(timeout=DEADLINE_S)
-    assert (process.returncode, err) == (
-        1,
-        "scalescope: SCALESCOPE_OFF is set, so nothing would be recorded: unset it\n",
-    )
+    assert main(["demo", "--url", DEAD]) == 1
+    assert capsys.readouterr().err == "scalescope: SCALESCOPE_OFF is set, so nothing would be recorded: unset it\n"

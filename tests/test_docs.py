@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import io
 import os
 import re
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import get_args
 
 import pytest
+from scalescope.cli import main
 from scalescope.numerics.measures import MeasureName
 from scalescope.recorded.run import RecordedRun
 from scalescope.wire import EventKind
@@ -42,9 +44,11 @@ def text(name: str) -> str:
 
 
 def scalescope(*arguments: str) -> str:
-    command = [sys.executable, "-m", "scalescope.cli", *arguments]
-    environment = {**os.environ, "COLUMNS": "200"}
-    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+        patch.setenv("COLUMNS", "200")
+        main(arguments)
+    return said.getvalue()
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
@@ -91,7 +95,7 @@ def test_every_measure_event_and_series_is_documented() -> None:
 def test_every_table_and_column_of_an_export_is_documented_and_no_other(database: str) -> None:
     told = dict(re.findall(r"^\| `([a-z]+)` \| (.*) \|$", text("docs/export.md"), re.MULTILINE))
     assert set(told) == set(TABLES)
-    with closing(open_store(database)) as store:
+    with contextlib.closing(open_store(database)) as store:
         store.writer.append(Batch(hello(), (), 1.0, 1)).result()
         extract = store.reader.extract(RunId("run-1"))
         for name in TABLES:

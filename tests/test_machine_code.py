@@ -15,17 +15,12 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 from scalescope.numerics.elsewhere import CompileError
 from scalescope.numerics.exponents import Histograms
-from scalescope.numerics.machine_code import Kernel, Kernels, compile_elsewhere
+from scalescope.numerics.machine_code import Kernel, Kernels
 
 from tests.by_frexp import assert_same, expected, mixed
 
 pytestmark = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
 torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="module")
-def kernels() -> Kernels:
-    return compile_elsewhere()
 
 
 def measured(kernels: Kernels, tensors: list[torch.Tensor], factor: float = 1.0) -> Histograms:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from scalescope.numerics import measure_cpu
 from scalescope.numerics.elsewhere import CompileError
-from scalescope.numerics.machine_code import Kernels, compile_elsewhere
+from scalescope.numerics.machine_code import Kernels
 from scalescope.numerics.measure_cpu import Raw
 from scalescope.numerics.measure_host import HostMeasuring
 from scalescope.numerics.paths import Faster
@@ -20,11 +20,6 @@ from tests.by_frexp import mixed
 pytestmark = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
 torch.set_num_threads(1)
 DEADLINE_S = 120
-
-
-@pytest.fixture(scope="module")
-def kernels() -> Kernels:
-    return compile_elsewhere()
 
 
 class Failing(Kernels):
