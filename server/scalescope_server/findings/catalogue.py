@@ -84,7 +84,7 @@ def findings(case: Case, rules: ScalerRules, setting: Setting = UNKNOWN) -> tupl
     return (
         *falls,
         *remade,
-        *resumed.find(course.resumed.mismatches),
+        *resumed.find(course.resumed.mismatches, seen),
         *rhythms,
         *drifts,
         *thrashing,

@@ -52,5 +52,6 @@ def _is_ordinary(course: Course, step: StepRow, before: StepRow | None) -> bool:
     if before is None or step.skipped or before.skipped or step.recreated:
         return False
     alike = step.scale == before.scale and step.segment == before.segment
-    # How long it is since the last skip is what these two wait for.
-    return alike and open_one(course.collapse.collapses) is None and open_one(course.periodic.rhythms) is None
+    # How long it is since the last skip is what these wait for.
+    waiting = course.collapse.collapses, course.periodic.rhythms, course.resumed.mismatches
+    return alike and not any(map(open_one, waiting))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from scalescope_server.findings.episodes import Stretch, closed, held, open_one
 from scalescope_server.findings.recreated import left_by
 from scalescope_server.findings.scaler import ScalerRules
 from scalescope_server.findings.words import scale_text, times
@@ -13,23 +14,19 @@ from scalescope_server.store.records import FindingRow
 
 # Scales of a segment that are remembered, the latest: more octaves than a healthy scaler walks through.
 KEPT_SCALES = 64
-KEPT_MISMATCHES = 20
 
 
-class Mismatch(Struct, frozen=True):
-    """A segment that began at ``found`` where the one before had ended with ``left``.
+class Mismatch(Stretch, frozen=True):
+    """A segment that began at ``found`` where the one before had ended with ``left``, until its scale has settled.
 
-    ``skips``: the updates that were skipped before the first that was applied; ``settling`` until then.
+    ``skips``: the updates that were skipped in it until then.
     """
 
-    segment: int
-    first_step: int
     left: float
     tracker: int | None
     found: float
     found_tracker: int | None
     skips: int = 0
-    settling: bool = True
 
 
 class State(Struct, frozen=True):
@@ -49,7 +46,7 @@ def advance(state: State, step: StepRow, before: StepRow | None, rules: ScalerRu
         return state
     if before is not None and before.segment != step.segment:
         state = State(mismatches=_compared(state, step, step.scale, before, rules))
-    mismatches = _settling(state.mismatches, step)
+    mismatches = _settling(state.mismatches, step, settled=settled)
     applied = state.applied or not step.skipped
     if step.scale in state.scales or (step.skipped and not settled):
         if mismatches is state.mismatches and applied == state.applied:
@@ -58,33 +55,33 @@ def advance(state: State, step: StepRow, before: StepRow | None, rules: ScalerRu
     return State((*state.scales, step.scale)[-KEPT_SCALES:], applied, mismatches)
 
 
-def find(mismatches: tuple[Mismatch, ...]) -> list[FindingRow]:
-    return [_finding(mismatch) for mismatch in mismatches]
+def find(mismatches: tuple[Mismatch, ...], seen: int) -> list[FindingRow]:
+    return [_finding(mismatch, seen) for mismatch in mismatches]
 
 
 def _compared(state: State, step: StepRow, scale: float, before: StepRow, rules: ScalerRules) -> tuple[Mismatch, ...]:
     """With one more where a segment begins at a scale that no checkpoint of the last can hold."""
+    mismatches = closed(state.mismatches, before.step)
     # Where nothing was ever applied, there was nothing to go on with.
     if before.scale is None or not state.applied:
-        return state.mismatches
+        return mismatches
     left = left_by(before, rules)
     if scale in (left, before.scale) or scale in state.scales:
-        return state.mismatches
-    found = Mismatch(step.segment, step.step, left, before.growth_tracker, scale, step.growth_tracker)
-    return (*state.mismatches, found)[-KEPT_MISMATCHES:]
-
-
-def _settling(mismatches: tuple[Mismatch, ...], step: StepRow) -> tuple[Mismatch, ...]:
-    last = mismatches[-1] if mismatches else None
-    if last is None or not last.settling or last.segment != step.segment:
         return mismatches
-    followed = msgspec.structs.replace(last, skips=last.skips + step.skipped, settling=step.skipped)
-    return (*mismatches[:-1], followed)
+    return held(mismatches, Mismatch(left, before.growth_tracker, scale, step.growth_tracker, first_step=step.step))
 
 
-def _finding(mismatch: Mismatch) -> FindingRow:
-    cost = f" {times(mismatch.skips, 'update')} went by before one was applied." if mismatch.skips else ""
-    last_step = mismatch.first_step + mismatch.skips
+def _settling(mismatches: tuple[Mismatch, ...], step: StepRow, *, settled: bool) -> tuple[Mismatch, ...]:
+    now = open_one(mismatches)
+    if now is None:
+        return mismatches
+    if settled:
+        return closed(mismatches, step.step)
+    return held(mismatches, msgspec.structs.replace(now, skips=now.skips + 1)) if step.skipped else mismatches
+
+
+def _finding(mismatch: Mismatch, seen: int) -> FindingRow:
+    cost = f" {times(mismatch.skips, 'update')} had to be skipped until it fit." if mismatch.skips else ""
     return FindingRow(
         code="RESUME_SCALE_MISMATCH",
         subject="scale",
@@ -106,6 +103,6 @@ def _finding(mismatch: Mismatch) -> FindingRow:
             "steps an optimizer."
         ),
         first_step=mismatch.first_step,
-        last_step=None if mismatch.settling else last_step,
-        seen_step=last_step,
+        last_step=mismatch.last_step,
+        seen_step=seen if mismatch.last_step is None else mismatch.last_step,
     )
