@@ -21,7 +21,7 @@ NAMES = ["a.weight", "a.bias", "b.weight"]
 CODES = ["SCALE_THRASH", "SCALE_ZERO"]
 
 windows: SearchStrategy[tree.Duration] = st.one_of(
-    st.integers(1, 12).map(tree.Updates), st.sampled_from([1.0, 5.0, 20.0, 60.0]).map(tree.Seconds)
+    st.sampled_from([1, 2, 3, 5, 8, 12]).map(tree.Updates), st.sampled_from([1.0, 5.0, 20.0, 60.0]).map(tree.Seconds)
 )
 
 
@@ -111,6 +111,17 @@ _ranks: SearchStrategy[tree.Value] = st.just(tree.OfRanks("scale"))
 
 of_run = conditions(_series, st.just(tree.Flag(tree.Series("skipped")))) | st.builds(
     tree.Finding, st.sampled_from(CODES)
+)
+# Of windows alone, which reach back no farther: no value is held for its own sake.
+_in_window = st.builds(tree.Over, _over, _series, windows)
+_counted = st.builds(
+    tree.Counted, st.just("count"), st.builds(tree.Comparison, st.just(">"), _series, _constants), windows
+)
+of_windows = st.builds(
+    tree.Comparison,
+    st.sampled_from([">", "<="]),
+    _in_window | st.builds(tree.Over, _over, _in_window, windows) | _counted,
+    _constants,
 )
 _matching_signs = st.sampled_from([">", "<="])
 

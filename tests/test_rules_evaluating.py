@@ -14,7 +14,7 @@ from scalescope_server.rules.ticks import Tick
 from scalescope_server.rules.verdict import Answer, Verdict
 
 from tests.naive_rules import Naive
-from tests.random_rules import any_condition, of_run, ticks
+from tests.random_rules import any_condition, of_run, of_windows, ticks
 
 
 def answers(condition: Condition, updates: list[Tick]) -> list[Answer]:
@@ -68,21 +68,30 @@ def test_by_columns_it_says_the_same_however_they_are_cut(
 
 
 @settings(max_examples=60, deadline=None)
-@given(any_condition, ticks(), st.data())
-def test_restored_from_its_past_it_says_what_it_would_have_said(
-    condition: Condition, updates: list[Tick], data: st.DataObject
-) -> None:
-    stopped = data.draw(st.integers(0, len(updates) - 1))
-    whole, restored = Evaluator([condition]), Evaluator([condition])
-    for tick in updates[: stopped + 1]:
+@given(any_condition, ticks())
+def test_restored_at_any_update_it_says_what_it_would_have_said(condition: Condition, updates: list[Tick]) -> None:
+    assert_restorable(condition, updates)
+
+
+@settings(max_examples=60, deadline=None)
+@given(of_windows, ticks())
+def test_windows_are_restored_from_no_more_than_they_reach_back_to(condition: Condition, updates: list[Tick]) -> None:
+    assert_restorable(condition, updates)
+
+
+def assert_restorable(condition: Condition, updates: list[Tick]) -> None:
+    whole, said = Evaluator([condition]), []
+    for tick in updates:
         whole.tick(tick)
-    for tick in updates[first_needed(updates, stopped, lookback(condition)) : stopped + 1]:
-        restored.tick(tick)
-    assert same(restored.verdict(0), whole.verdict(0))
-    for tick in updates[stopped + 1 :]:
-        whole.tick(tick)
-        restored.tick(tick)
-        assert same(restored.verdict(0), whole.verdict(0))
+        said.append(whole.verdict(0))
+    for stopped in range(len(updates)):
+        restored = Evaluator([condition])
+        for tick in updates[first_needed(updates, stopped, lookback(condition)) : stopped + 1]:
+            restored.tick(tick)
+        assert same(restored.verdict(0), said[stopped])
+        for tick, expected_verdict in zip(updates[stopped + 1 : stopped + 4], said[stopped + 1 :], strict=False):
+            restored.tick(tick)
+            assert same(restored.verdict(0), expected_verdict)
 
 
 def first_needed(updates: list[Tick], last: int, back: Lookback) -> int:
