@@ -17,12 +17,12 @@ class Course(NamedTuple):
 
     Attributes:
         explicit: whether gradients are unscaled before the step is asked for.
-        clip: then the kind and the limit of the one clipping after it; None without one.
+        clip: then the one clipping after it; None without one.
         facts: what is told of it.
     """
 
     explicit: bool
-    clip: tuple[Literal["norm", "value"], float | None] | None
+    clip: Clip | None
     facts: UpdateFacts
 
 
@@ -35,4 +35,4 @@ def course_of(
     told = track.anew is not None and track.bump is not None and (track.at is None or track.at[1] >= track.anew)
     if others or track.decides or not told or not losses == passes == 1 or len(clips) > bool(explicit):
         return None
-    return Course(explicit, clips[0][1:] if clips else None, facts)
+    return Course(explicit, clips[0] if clips else None, facts)

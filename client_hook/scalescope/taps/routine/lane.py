@@ -150,8 +150,9 @@ class Lane:
         """Gradients of whomever are about to be clipped, or looked at for their norm."""
         if not self._loop.owners(gradients):
             return True
+        clip = self.course.clip
         ready = self.taken and not self.asked and self.clipping is None and not call.raises
-        if not (ready and (call.kind, call.limit) == self.course.clip and self._loop.limited(call)):
+        if not (ready and clip and (call.kind, call.limit) == clip[1:] and self._loop.limited(call)):
             self.leave()
             return self._successor.clipped(gradients, call)
         self.clipping = gradients, call

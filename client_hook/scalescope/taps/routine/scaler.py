@@ -203,8 +203,8 @@ class ScalerNotes(Notes):
         self._moments += lane.moments(self._finite)
         if lane.untold is not None:
             self.untold = (lane.optimizer, *lane.untold, len(self._moments) - 1)
-        if lane.clipping is not None and self._alike:
-            self._clips += [clip for clip in self._alike if isinstance(clip, tuple)]
+        if lane.clipping is not None and lane.course.clip is not None:
+            self._clips.append(lane.course.clip)
         if lane.stepped:
             self.stepped[id(lane.optimizer)] = True
         if lane.stepping:
