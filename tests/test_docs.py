@@ -32,7 +32,7 @@ from tests.serving import Served, hello, layout, sample, skip, steps
 
 ROOT = Path(__file__).parent.parent
 DOCS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
-COMMANDS = ("serve", "demo", "runs", "findings", "export", "prune", "push", "migrate")
+COMMANDS = ("serve", "demo", "runs", "findings", "rules", "export", "prune", "push", "migrate")
 SERIES = (
     *("attempted", "applied", *STEP_COLUMNS),
     *("grad_norm", "amax", "zero_share", "subnormal_share", "flush_share", "update_ratio"),

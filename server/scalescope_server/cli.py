@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -22,7 +22,7 @@ from scalescope.errors import CommandError, UsageError
 from scalescope.progress import Stages
 from scalescope.settings import parse_url
 
-from scalescope_server import cli_export, cli_prune, errors
+from scalescope_server import cli_export, cli_prune, cli_rules, errors
 from scalescope_server.errors import ServerError
 from scalescope_server.listing import DatabaseSource, ServerSource, Source, findings_text, runs_table
 from scalescope_server.lock import locked, open_beside
@@ -48,10 +48,11 @@ DEFAULT_LIMIT = 50
 
 
 def add_commands(subparsers: Subparsers) -> None:
-    """Add serve, runs, findings, export, prune and migrate."""
+    """Add serve, runs, findings, rules, export, prune and migrate."""
     _add_serve(subparsers)
     _add_runs(subparsers)
     _add_findings(subparsers)
+    _add_rules(subparsers)
     _add_export(subparsers)
     _add_prune(subparsers)
     _add_migrate(subparsers)
@@ -84,6 +85,20 @@ def findings(arguments: argparse.Namespace) -> int:
         found = source.findings(arguments.run_id)
     text = findings_text(found.items) or f"Nothing is known to be the matter with {arguments.run_id}."
     _write(msgspec.json.encode(found).decode() if arguments.json else text)
+    return 0
+
+
+def check_rules(arguments: argparse.Namespace) -> int:
+    """Whether files of rules can be used."""
+    _write(cli_rules.check(arguments.files))
+    return 0
+
+
+def rules(arguments: argparse.Namespace) -> int:
+    """Try rules on stored runs, list them, take them out or put them in."""
+    with _told_in_one_line(), _rules_source(arguments) as source:
+        told = _RULES[arguments.rules_command](source, arguments)
+    _write(told)
     return 0
 
 
@@ -170,6 +185,15 @@ def _add_findings(subparsers: Subparsers) -> None:
     parser.add_argument("run_id", metavar="RUN", help="the run's id")
     _add_source(parser)
     parser.set_defaults(handler=findings)
+
+
+def _add_rules(subparsers: Subparsers) -> None:
+    for name, parser in cli_rules.add_rules(subparsers).items():
+        if name == "check":
+            parser.set_defaults(handler=check_rules)
+        else:
+            _add_where(parser)
+            parser.set_defaults(handler=rules)
 
 
 def _add_export(subparsers: Subparsers) -> None:
@@ -272,6 +296,24 @@ def _source(arguments: argparse.Namespace) -> Iterator[Source]:
         return
     with _opened(arguments) as store:
         yield DatabaseSource(store)
+
+
+@contextlib.contextmanager
+def _rules_source(arguments: argparse.Namespace) -> Iterator[cli_rules.RulesSource]:
+    if arguments.url is not None:
+        url = parse_url("--url", arguments.url)
+        yield cli_rules.ServerRules(ServerSource(url, _token(arguments), cli_rules.TIMEOUT_S))
+        return
+    with _opened(arguments) as store:
+        yield cli_rules.DatabaseRules(store, time.time)
+
+
+_RULES: dict[str, Callable[[cli_rules.RulesSource, argparse.Namespace], str]] = {
+    "backtest": cli_rules.backtest,
+    "list": cli_rules.listed,
+    "export": cli_rules.exported,
+    "import": lambda source, arguments: cli_rules.imported(source, arguments.file),
+}
 
 
 @contextlib.contextmanager

@@ -49,35 +49,61 @@ class DatabaseSource:
 
 @dataclass(frozen=True, slots=True)
 class ServerSource:
-    """A server at ``url``, an address such as "http://127.0.0.1:8765" with or without a path."""
+    """A server at ``url``, an address such as "http://127.0.0.1:8765" with or without a path.
+
+    ``timeout_s``: how long an answer may take.
+    """
 
     url: str
     token: str | None = field(default=None, repr=False)
+    timeout_s: float = TIMEOUT_S
 
     def runs(self, limit: int) -> RunsAnswer:
-        return self._get(f"/api/runs?limit={limit}", RunsAnswer)
+        return self.get(f"/api/runs?limit={limit}", RunsAnswer)
 
     def findings(self, run: str) -> FindingsAnswer:
-        return self._get(f"/api/runs/{quote(run, safe='')}/findings", FindingsAnswer)
+        return self.get(f"/api/runs/{quote(run, safe='')}/findings", FindingsAnswer)
 
-    def _get(self, path: str, shape: type[Answer]) -> Answer:
+    def get(self, path: str, shape: type[Answer]) -> Answer:
+        """What it answers.
+
+        Raises:
+            UnavailableError: if it does not.
+            ServerError: if it says that something is wrong, or does not answer like a server of ours.
+        """
+        return self._decoded(self._fetched("GET", path), shape)
+
+    def post(self, path: str, body: object, shape: type[Answer]) -> Answer:
+        """The same, asked with ``body`` as JSON."""
+        return self._decoded(self._fetched("POST", path, msgspec.json.encode(body)), shape)
+
+    def text(self, path: str) -> str:
+        """The same as text."""
+        return self._fetched("GET", path).decode()
+
+    def _decoded(self, body: bytes, shape: type[Answer]) -> Answer:
         try:
-            status, body = self._fetch(path)
-            if status >= http.client.BAD_REQUEST:
-                raise ServerError(msgspec.json.decode(body, type=ErrorAnswer).error.message)
             return msgspec.json.decode(body, type=shape)
-        except (OSError, http.client.HTTPException) as error:
-            raise UnavailableError(f"no answer from {self.url}: {error}") from error
         except msgspec.DecodeError as error:
             raise ServerError(f"{self.url} does not answer like a Scalescope server: {error}") from error
 
-    def _fetch(self, path: str) -> tuple[int, bytes]:
+    def _fetched(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        try:
+            status, answer = self._fetch(method, path, body)
+        except (OSError, http.client.HTTPException) as error:
+            raise UnavailableError(f"no answer from {self.url}: {error}") from error
+        if status >= http.client.BAD_REQUEST:
+            raise ServerError(self._decoded(answer, ErrorAnswer).error.message)
+        return answer
+
+    def _fetch(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         parts = urlsplit(self.url)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.netloc, timeout=TIMEOUT_S)
+        connection = kind(parts.netloc, timeout=self.timeout_s)
         try:
             headers = {"authorization": f"Bearer {self.token}"} if self.token else {}
-            connection.request("GET", parts.path.rstrip("/") + path, headers=headers)
+            headers |= {} if body is None else {"content-type": "application/json"}
+            connection.request(method, parts.path.rstrip("/") + path, body, headers)
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:
@@ -113,7 +139,7 @@ def findings_text(findings: Sequence[FindingRow]) -> str:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as their widest cell, in printable text."""
-    cells = [[_printable(cell)[:MAX_CELL] for cell in row] for row in (head, *rows)]
+    cells = [[printable(cell)[:MAX_CELL] for cell in row] for row in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
     return "\n".join(line.rstrip() for line in lines)
@@ -122,8 +148,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _finding_text(finding: FindingRow) -> str:
     where = f"steps {finding.first_step} to {'now' if finding.last_step is None else finding.last_step}"
     lines = [f"{finding.severity.upper()} {finding.code} ({where})", f"  {finding.sentence}", f"  {finding.advice}"]
-    return "\n".join(_printable(line) for line in lines if line.strip())
+    return "\n".join(printable(line) for line in lines if line.strip())
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """``text`` as a terminal may show it, whoever wrote it."""
     return "".join(sign if sign.isprintable() else "?" for sign in text)
