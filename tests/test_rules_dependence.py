@@ -10,7 +10,7 @@ from scalescope_server.rules.spec import Rule
 
 
 def rule(sentence: str) -> Compiled:
-    found = compile_rule(Rule("a rule", sentence), own=("perplexity",))
+    found = compile_rule(Rule("a rule", sentence))
     assert not found.error
     return found
 

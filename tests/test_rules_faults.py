@@ -19,7 +19,7 @@ def test_a_fault_of_the_sentence_has_its_place() -> None:
     assert fault.field == "when"
     assert fault.place is not None
     assert (fault.place.start, fault.place.end) == (5, 10)
-    assert faults(Rule("a", "when sclae < 1"), own={"sclae"}) == []
+    assert faults(Rule("a", 'when "sclae" < 1')) == []
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from scalescope_server.rules.verdict import Answer
 SIGNS = {Answer.HOLDS: "!", Answer.DOES_NOT: "-", Answer.NO_DATA: "."}
 
 
-def evaluator(sentence: str, *own: str) -> Evaluator:
-    rule = compile_rule(Rule("a rule", sentence), own)
+def evaluator(sentence: str) -> Evaluator:
+    rule = compile_rule(Rule("a rule", sentence))
     assert rule.condition is not None, rule.error
     return Evaluator([rule.condition])
 

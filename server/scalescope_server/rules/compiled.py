@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from msgspec import Struct
 
 from scalescope_server.rules.alert import Terms
@@ -29,13 +27,10 @@ class Compiled(Struct, frozen=True):
     error: str = ""
 
 
-def compile_rule(rule: Rule, own: Collection[str] = ()) -> Compiled:
-    """``rule`` as it is evaluated. Durations in its sentence go before those beside it.
-
-    ``own``: names of series that runs are known to have told, beside those of every run.
-    """
+def compile_rule(rule: Rule) -> Compiled:
+    """``rule`` as it is evaluated. Durations in its sentence go before those beside it."""
     try:
-        expression = parse(rule.when, own)
+        expression = parse(rule.when)
         keep_firing = expression.keep_firing or _duration(rule.keep_firing)
         cooldown = _duration(rule.cooldown)
     except SentenceError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from scalescope_server.rules.errors import Place, SentenceError
@@ -29,12 +29,9 @@ class Fault(NamedTuple):
     place: Place | None = None
 
 
-def faults(rule: Rule, own: Collection[str] = (), *, built_in: bool = False) -> list[Fault]:
-    """All that is wrong with ``rule``; nothing, when it can be used.
-
-    ``own``: names of series that runs are known to have told. ``built_in``: it is one of the pack's.
-    """
-    return [*_name(rule, built_in=built_in), *_sentence(rule, own), *_scope(rule), *_told(rule)]
+def faults(rule: Rule, *, built_in: bool = False) -> list[Fault]:
+    """All that is wrong with ``rule``; nothing, when it can be used. ``built_in``: it is one of the pack's."""
+    return [*_name(rule, built_in=built_in), *_sentence(rule), *_scope(rule), *_told(rule)]
 
 
 def _name(rule: Rule, *, built_in: bool) -> Iterator[Fault]:
@@ -45,9 +42,9 @@ def _name(rule: Rule, *, built_in: bool) -> Iterator[Fault]:
         yield Fault("name", f'must not begin with "{PACK_PREFIX}", which built-in rules do: call it otherwise')
 
 
-def _sentence(rule: Rule, own: Collection[str]) -> Iterator[Fault]:
+def _sentence(rule: Rule) -> Iterator[Fault]:
     try:
-        read: Expression | None = parse(rule.when, own)
+        read: Expression | None = parse(rule.when)
     except SentenceError as error:
         read = None
         yield Fault("when", f"at {_where(error.place)}: {error.message}", error.place)

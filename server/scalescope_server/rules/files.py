@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar, get_args
 
 import msgspec
@@ -64,13 +64,13 @@ class RulesFile(NamedTuple):
     rules: tuple[Rule, ...]
 
 
-def read_rules(text: str, name: str = "rules.yaml", own: Collection[str] = (), *, built_in: bool = False) -> RulesFile:
-    """The rules in ``text``. ``name`` stands before each fault; ``own``: see :func:`faults.faults`.
+def read_rules(text: str, name: str = "rules.yaml", *, built_in: bool = False) -> RulesFile:
+    """The rules in ``text``. ``name`` stands before each fault; ``built_in``: they are the pack's.
 
     Raises:
         RulesFileError: with every fault of every rule.
     """
-    reading = _Reading(own, built_in=built_in)
+    reading = _Reading(built_in=built_in)
     found = reading.file(_composed(text, name))
     if reading.troubles:
         raise RulesFileError(name, reading.troubles)
@@ -113,9 +113,8 @@ def _composed(text: str, name: str) -> Node:
 class _Reading:
     """One file: what was found wrong so far, and on which lines names stand."""
 
-    def __init__(self, own: Collection[str], *, built_in: bool) -> None:
+    def __init__(self, *, built_in: bool) -> None:
         self.troubles: list[Trouble] = []
-        self._own = own
         self._built_in = built_in
         self._names: dict[str, int] = {}
 
@@ -147,7 +146,7 @@ class _Reading:
         hold = str(said.pop(_HOLD, ""))
         rule = msgspec.convert(said, Rule)
         self._once(rule.name, nodes["name"])
-        found = faults(rule, self._own, built_in=self._built_in)
+        found = faults(rule, built_in=self._built_in)
         for fault in found:
             self.troubles.append(
                 Trouble(_line(nodes.get(fault.field, node), fault), f"'{fault.field}' {fault.message}")
@@ -156,7 +155,7 @@ class _Reading:
 
     def _held(self, rule: Rule, text: str, node: Node) -> Rule:
         """``rule`` with what stands beside its sentence in it."""
-        expression = parse(rule.when, self._own)
+        expression = parse(rule.when)
         if expression.hold is not None:
             self._wrong(node, f"'{_HOLD}' is said in the sentence too: say it once")
             return rule

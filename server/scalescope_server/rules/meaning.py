@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -20,12 +19,8 @@ DEEPEST = 40
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """Where a piece stands: inside a ``by`` (None: nowhere), inside a window, and how deep.
+    """Where a piece stands: inside a ``by`` (None: nowhere), inside a window, and how deep."""
 
-    ``own``: names of series that runs have told, which are no slips of the pen.
-    """
-
-    own: Collection[str] = ()
     by: Each | None = None
     window: bool = False
     depth: int = 0

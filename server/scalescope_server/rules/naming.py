@@ -19,7 +19,7 @@ def name(tree: Tree[Token], within: Within) -> Meaning:
         return _measured(tree, within, Measured(word.value))
     if within.by == "rank" and word.value in RANKED:
         return Valued(OfRanks(word.value), SERIES[word.value], "rank", place_of(tree))
-    if word.value in SERIES or word.value in within.own:
+    if word.value in SERIES:
         return _series(tree, word.value)
     if word.value in MEASURES:
         raise _by_itself(tree, word)

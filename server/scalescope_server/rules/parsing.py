@@ -56,13 +56,13 @@ _SLIPS = {
 }
 
 
-def parse(text: str, own: Collection[str] = ()) -> Expression:
-    """What the sentence ``text`` means. ``own``: names of series that runs are known to have told.
+def parse(text: str) -> Expression:
+    """What the sentence ``text`` means.
 
     Raises:
         SentenceError: at the first place where it means nothing.
     """
-    return checking.expression_of(_read(text, "start"), Within(own))
+    return checking.expression_of(_read(text, "start"), Within())
 
 
 def parse_duration(text: str) -> Duration:
