@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from scalescope_server.findings.catalogue import Case, fold, remember
+from scalescope_server.findings.catalogue import Case, findings, fold, remember, stand
 from scalescope_server.findings.course import Course, advance, follow
 from scalescope_server.findings.scaler import ScalerRules
-from scalescope_server.store.judging import StepRow
+from scalescope_server.store.judging import Setting, StepRow
 
 from tests.timelines import Scaler, codes_over_time, found_of
 
@@ -68,3 +68,19 @@ def test_the_memory_of_a_long_run_in_every_trouble_stays_small() -> None:
         case = fold(case, random_rows(seed), ScalerRules(5))
     assert len(remember(case)) < 60_000
     assert found_of(random_rows(0), ScalerRules(5))
+
+
+@pytest.mark.parametrize("setting", [Setting(), Setting(elements={"bf16": 8})])
+@pytest.mark.parametrize("seed", range(12))
+def test_as_long_as_it_stands_the_same_the_same_is_open(seed: int, setting: Setting) -> None:
+    rules, case, told = ScalerRules(5), Case(), 0
+    known: tuple[tuple[object, ...], set[str]] = ((), set())
+    for step in random_rows(seed):
+        case = fold(case, [step], rules)
+        stands = stand(case, rules)
+        is_open = {finding.code for finding in findings(case, rules, setting) if finding.last_step is None}
+        if stands == known[0]:
+            assert is_open == known[1]
+        told += stands != known[0]
+        known = stands, is_open
+    assert told > 0

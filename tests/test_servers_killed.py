@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from scalescope_server.findings.catalogue import Case, findings, fold
+from scalescope_server.findings.catalogue import Case, conclude, findings, fold
 from scalescope_server.findings.scaler import ScalerRules
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.judging import BEFORE_ALL
@@ -142,8 +142,8 @@ def check_findings(store: Store) -> None:
     """They are those of one who judges all of it at once."""
     steps, stored = store.reader.steps_after(RUN, BEFORE_ALL, UPDATES + 1)
     assert len(steps) == stored == UPDATES
-    rules = ScalerRules(GROWTH_INTERVAL)
-    expected = findings(fold(Case(), steps, rules), rules)
+    rules, setting = ScalerRules(GROWTH_INTERVAL), store.reader.setting(RUN)
+    expected = findings(conclude(fold(Case(), steps, rules), setting), rules, setting)
     assert expected
     found = {(row.code, row.subject, row.first_step): row for row in store.reader.findings(RUN)}
     assert found == {(row.code, row.subject, row.first_step): _stored(row) for row in expected}

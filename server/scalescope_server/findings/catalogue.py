@@ -23,7 +23,7 @@ from scalescope_server.findings import (
 )
 from scalescope_server.findings.course import Course, follow
 from scalescope_server.findings.episodes import meets
-from scalescope_server.findings.history import History, advance
+from scalescope_server.findings.history import SKIP_SHARE, History, advance, updates_of_segment
 from scalescope_server.findings.scaler import ScalerRules
 from scalescope_server.store.judging import BEFORE_ALL, Position, Setting, StepRow
 from scalescope_server.store.records import FindingRow
@@ -96,6 +96,17 @@ def findings(case: Case, rules: ScalerRules, setting: Setting = UNKNOWN) -> tupl
     )
 
 
+def stand(case: Case, rules: ScalerRules) -> tuple[object, ...]:
+    """What decides which findings there are, and are open, in one setting: as long as it is equal, they are the same.
+
+    To compare it costs a twentieth of telling them, and from one update to the next it mostly is.
+    """
+    history = case.history
+    kept = (case.course, case.episodes, history.calibrations, history.skips, history.first_probe, case.ended)
+    seldom = history.skip_share(rules) <= SKIP_SHARE
+    return (*kept, seldom, history.segment, updates_of_segment(history) >= useless.KNOWN_AFTER)
+
+
 def remember(case: Case) -> bytes:
     return msgspec.json.encode(case)
 
@@ -126,7 +137,7 @@ def _idle(case: Case, rules: ScalerRules, setting: Setting) -> tuple[list[Findin
     """
     seen, history = case.position.step, case.history
     runaways = runaway.find(case.course.runaway.runaways, setting, seen)
-    updates = history.last_step - history.segment_from + 1
+    updates = updates_of_segment(history)
     found = useless.find(setting, rules, updates=updates, first_step=history.segment_from, seen=seen)
     if found and useless.wide_format(setting) == "bf16":
         return [], found

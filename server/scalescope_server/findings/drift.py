@@ -104,7 +104,12 @@ def _drifts(sag: Sag) -> bool:
 
 def _lost(sag: Sag) -> float:
     """Octaves, of those below the ordinary scale."""
-    return math.log2(min(sag.top, ORDINARY_SCALE) / sag.scale) if sag.scale > 0 else math.inf
+    return _octaves(min(sag.top, ORDINARY_SCALE), sag.scale)
+
+
+def _octaves(top: float, scale: float) -> float:
+    """From ``top`` down to ``scale``. A scale of 0 is another finding's matter."""
+    return math.log2(top / scale) if top > 0 and scale > 0 else 0.0
 
 
 def _finding(drift: Drift, seen: int) -> FindingRow:
@@ -135,7 +140,7 @@ def _finding(drift: Drift, seen: int) -> FindingRow:
 
 def _updates_to_one(sag: Sag, span: int) -> int | None:
     """After how many more updates it reaches 1, if it goes on like this; null where it has."""
-    pace = math.log2(sag.top / sag.scale) / span if sag.scale > 0 and span > 0 else 0.0
+    pace = _octaves(sag.top, sag.scale) / span if span > 0 else 0.0
     return round(math.log2(sag.scale) / pace) if sag.scale > 1 and pace > 0 else None
 
 

@@ -86,6 +86,11 @@ class History(Struct, frozen=True):
         return min(self.settled_updates, rules.window, self.last_step - self.window_from)
 
 
+def updates_of_segment(history: History) -> int:
+    """Those of the newest segment, from its first with a scale to its last."""
+    return history.last_step - history.segment_from + 1
+
+
 def advance(history: History, step: StepRow, rules: ScalerRules) -> History:
     """``history`` after ``step``, which follows it. An update without a scale says nothing."""
     scale = step.scale

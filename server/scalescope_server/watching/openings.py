@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
-from scalescope_server.findings.catalogue import Case, conclude, findings, fold
+from scalescope_server.findings.catalogue import Case, conclude, findings, fold, stand
 from scalescope_server.findings.scaler import ScalerRules
 from scalescope_server.store.judging import Position, Setting, StepRow
 from scalescope_server.store.records import FindingRow
@@ -25,9 +25,13 @@ def fold_openings(
 ) -> tuple[Case, list[tuple[Position, Codes]]]:
     """``case`` after ``steps``, and from which of them on which findings were open."""
     changes: list[tuple[Position, Codes]] = []
+    known: tuple[object, ...] = ()
     for step in steps:
         case = conclude(fold(case, (step,), rules), setting)
-        codes = open_codes(findings(case, rules, setting))
+        stands = stand(case, rules)
+        if stands == known:
+            continue
+        known, codes = stands, open_codes(findings(case, rules, setting))
         if not changes or changes[-1][1] != codes:
             changes.append((case.position, codes))
     return case, changes
