@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,12 +24,13 @@ CERTIFICATE = Path(__file__).parent / "samples" / "hooks.example.test.pem"
 
 @dataclass(frozen=True)
 class Received:
-    """One request; ``headers`` by lower-case name."""
+    """One request; ``headers`` by lower-case name. ``at``: when all of it was there, in seconds since the epoch."""
 
     method: str
     path: str
     headers: dict[str, str]
     body: bytes
+    at: float
 
     @property
     def key(self) -> str:
@@ -81,8 +83,10 @@ def receiving(*answers: int | bytes, tls: bool = False, port: int = 0) -> Iterat
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
+            if len(body) < int(self.headers["content-length"]):
+                return  # Whoever sent it was killed meanwhile.
             headers = {name.lower(): value for name, value in self.headers.items()}
-            receiver.note(Received("POST", self.path, headers, body))
+            receiver.note(Received("POST", self.path, headers, body, time.time()))
             receiver.hold.wait(DEADLINE_S)
             answer = receiver.answers.popleft() if receiver.answers else 204
             if isinstance(answer, int):

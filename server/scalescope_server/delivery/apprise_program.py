@@ -70,13 +70,15 @@ def answer(job: Job) -> Answer:
     said = _Said()
     logger.addHandler(said)
     logger.propagate = False
+    if scheme_of(job.url) is None:
+        return Answer(understood=False)
     mimetypes.init()
     refused: list[str] = []
+    close_gate([parse_network(network) for network in job.allowed], refused.append)
     # One address alone: a list of them would hold some that nobody has looked at.
     service = Apprise.instantiate(job.url, asset=AppriseAsset(app_id="Scalescope", async_mode=False))
-    if scheme_of(job.url) is None or not isinstance(service, NotifyBase):
+    if not isinstance(service, NotifyBase):
         return Answer(understood=False, said=_without(job.url, said.lines))
-    close_gate([parse_network(network) for network in job.allowed], refused.append)
     sent = Apprise(service).notify(
         job.text, title=job.title, notify_type=NotifyType(job.kind), body_format=NotifyFormat.TEXT
     )
