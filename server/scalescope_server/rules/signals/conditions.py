@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scalescope_server.rules.expression import ComparisonSign
 from scalescope_server.rules.signals.pointwise import COMPARISONS
@@ -20,21 +22,18 @@ from scalescope_server.rules.signals.signal import (
 )
 from scalescope_server.rules.signals.told import NumberSignal
 
-# What has to be added to the left, to the right, for the truth to stay what it is once it is true.
-_TRUE_STAYS = {"<": -1, "<=": -1, ">": 1, ">=": 1}
-
 
 class Compared(Signal):
     """A comparison. A value whose window has not filled decides it only where what is missing cannot change it:
     six changes in half a window are six or more.
     """
 
-    __slots__ = ("_left", "_many", "_one", "_right", "_stays")
+    __slots__ = ("_left", "_many", "_one", "_orders", "_right")
 
     def __init__(self, sign: ComparisonSign, left: Signal, right: Signal) -> None:
         super().__init__()
         self._one, self._many = COMPARISONS[sign]
-        self._stays = _TRUE_STAYS.get(sign, 0)
+        self._orders = sign not in ("==", "!=")
         self._left, self._right = left, right
 
     def tick(self, now: Now) -> None:
@@ -48,29 +47,48 @@ class Compared(Signal):
             return
         value = self._one(left.value, right.value)
         if left.bound or right.bound:
-            self.value = value if self._decides(value, left.bound, right.bound) else None
+            self.value = value if self._is_decided(value, left, right) else None
         else:
             self.value = value
 
-    def _decides(self, value: float, left: int, right: int) -> bool:
-        """Whether it stays so when what is missing comes."""
-        grows = self._stays if value else -self._stays
-        return grows != 0 and left * grows >= 0 and right * grows <= 0
+    def _is_decided(self, value: float, left: Signal, right: Signal) -> bool:
+        """Whether it stays so however far the two may still go."""
+        one_s, other_s = _ends(left), _ends(right)
+        return self._orders and all(self._one(one, other) == value for one in one_s for other in other_s)
 
     def stretch(self, span: Span) -> Column:
         left, right = columns_of((self._left, self._right))
         values = self._many(left.values, right.values)
-        grows = np.where(values, self._stays, -self._stays)
-        decided = (grows != 0) & (left.bound * grows >= 0) & (right.bound * grows <= 0)
-        exact = (left.bound == 0) & (right.bound == 0)
-        known = left.known & right.known & (exact | decided)
+        known = left.known & right.known
+        if left.bound.any() or right.bound.any():
+            known = known & self._are_decided(values, left, right)
         return Column(values, known, left.fresh | right.fresh, unbounded(len(span)))
+
+    def _are_decided(self, values: NDArray[np.bool_], left: Column, right: Column) -> NDArray[np.bool_]:
+        exact: NDArray[np.bool_] = (left.bound == 0) & (right.bound == 0)
+        if not self._orders:
+            return exact
+        one, other = _farthest(left), _farthest(right)
+        ends = ((one, right.values), (left.values, other), (one, other))
+        stays: NDArray[np.bool_] = np.logical_and.reduce([self._many(*end) == values for end in ends])
+        return exact | stays
 
     def evidence(self, index: int | None) -> Evidence:
         """Of the side that is no plain number, the left one first; the culprit of either."""
         left, right = self._left.evidence(index), self._right.evidence(index)
         value = right[0] if isinstance(self._left, NumberSignal) else left[0]
         return value, right[1] if left[1] is None else left[1]
+
+
+def _ends(signal: Signal) -> tuple[float, ...]:
+    """Where its value is, and where it may still go."""
+    assert signal.value is not None
+    return (signal.value, math.copysign(math.inf, signal.bound)) if signal.bound else (signal.value,)
+
+
+def _farthest(column: Column) -> NDArray[np.float64]:
+    """Where it may still go: where it is, if that is what it says."""
+    return np.where(column.bound == 0, column.values, np.where(column.bound > 0, np.inf, -np.inf))
 
 
 class Denied(Signal):
