@@ -15,6 +15,7 @@ from scalescope.wire import Refused
 from scalescope_server import live
 from scalescope_server.live import Hub
 from scalescope_server.store.engine import open_store
+from scalescope_server.store.reader import Reader
 from scalescope_server.store.records import RunId
 from sqlalchemy import event
 from websockets.exceptions import ConnectionClosed
@@ -138,6 +139,17 @@ def test_a_server_that_gives_pages_no_news_any_more_is_not_ready(serve: Serve, m
         failing.set()
         until(lambda: served.get("/readyz").status == 503)
         assert "restart it" in served.get("/readyz").json()["error"]["message"]
+        assert served.get("/healthz").status == 200
+
+
+def test_a_server_that_delivers_no_alerts_any_more_is_not_ready(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    def due_in(_: Reader) -> float | None:
+        raise KeyError("a mistake")
+
+    monkeypatch.setattr(Reader, "deliveries_due_in", due_in)
+    with serve() as served:
+        until(lambda: served.get("/readyz").status == 503)
+        assert "alerts are not delivered any more" in served.get("/readyz").json()["error"]["message"]
         assert served.get("/healthz").status == 200
 
 

@@ -191,7 +191,7 @@ async def open_rooms(settings: Settings, store: Store, clock: Callable[[], float
             telling,
             upkeep,
             sender,
-            courier,
+            delivering,
         )
     finally:
         # All wait for threads that may be in the middle of a transaction. What the judge still tells is passed on.

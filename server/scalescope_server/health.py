@@ -36,9 +36,10 @@ async def healthz() -> Response:
     "/readyz", responses=answers(HealthAnswer, "The database answers and takes writes, and its schema is current.")
 )
 async def readyz(rooms: RoomsHere) -> Response:
-    """Whether the server can serve now; 503 while it cannot read or write its database, or pages get no news."""
-    if rooms.telling.done():
-        raise UnavailableError("pages get no news any more; the server's log says why: restart it")
+    """Whether the server can serve now; 503 while it cannot read or write its database, or once a part of it has failed."""
+    for task, what in ((rooms.telling, "pages get no news"), (rooms.delivering, "alerts are not delivered")):
+        if task.done():
+            raise UnavailableError(f"{what} any more; the server's log says why: restart it")
     if not await _soon(rooms, rooms.store.is_ready):
         raise UnavailableError(
             "the database's schema is not the one of this server: an older one is brought up by 'scalescope migrate', "

@@ -13,7 +13,6 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from scalescope_server.delivery.courier import Courier
 from scalescope_server.delivery.sending import Sender
 from scalescope_server.errors import UnavailableError
 from scalescope_server.judge import Judge
@@ -67,7 +66,8 @@ class ReadingRoom:
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
-    """One server's parts. ``clock`` gives seconds since the epoch. ``telling`` brings news to pages.
+    """One server's parts. ``clock`` gives seconds since the epoch. ``telling`` brings news to pages,
+    ``delivering`` alerts to channels.
 
     ``monitoring`` is a reading room of its own: who asks whether the server is well does not wait behind pages.
     ``trying`` is another, of one thread: who tries rules on millions of updates keeps nobody from reading.
@@ -86,7 +86,7 @@ class Rooms:
     telling: asyncio.Task[None]
     upkeep: Upkeep
     sender: Sender
-    courier: Courier
+    delivering: asyncio.Task[None]
 
 
 def rooms_of(connection: HTTPConnection) -> Rooms:
