@@ -113,8 +113,12 @@ def test_a_server_whose_database_takes_no_writes_is_not_ready_until_one_is_store
 
 def let_write(served: Served, only_query: str) -> None:
     """What a file system that is mounted read-only comes to: to read goes on."""
-    with closing(served.store._writing.raw_connection()) as connection:
-        connection.cursor().execute(f"PRAGMA query_only = {only_query}")
+
+    def switch(connection: sqlite3.Connection, *_: object) -> None:
+        connection.execute(f"PRAGMA query_only = {only_query}")
+
+    # Whichever connection is taken next: judge and courier write, too.
+    event.listen(served.store._writing, "checkout", switch)
 
 
 def test_an_unreadable_database_is_told_as_such_while_the_server_lives(served: Served) -> None:

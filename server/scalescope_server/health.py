@@ -36,7 +36,7 @@ async def healthz() -> Response:
     "/readyz", responses=answers(HealthAnswer, "The database answers and takes writes, and its schema is current.")
 )
 async def readyz(rooms: RoomsHere) -> Response:
-    """Whether the server can serve now; 503 while it cannot read or write its database, or once a part of it has failed."""
+    """Whether the server can serve now; 503 while it cannot read or write its database, or a part of it has failed."""
     for task, what in ((rooms.telling, "pages get no news"), (rooms.delivering, "alerts are not delivered")):
         if task.done():
             raise UnavailableError(f"{what} any more; the server's log says why: restart it")
