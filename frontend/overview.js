@@ -6,6 +6,7 @@ import { byId, element, fill, setText } from "./elements.js";
 import { aboutText, crashText, showLedger, showSettings } from "./facts.js";
 import { fetchJson, runPath } from "./fetching.js";
 import { findingCard, ranked } from "./findings.js";
+import { RankChooser } from "./rankchooser.js";
 import { showRanks, showRankTrouble } from "./ranks.js";
 import { RunPage } from "./runpage.js";
 import { showMemory } from "./setup.js";
@@ -67,6 +68,7 @@ const page = new RunPage({
     for (const card of cards.values()) card.show([range[0] - 0.5, range[1] - 0.5]);
   },
 });
+const chooser = new RankChooser(byId("rank-chooser"), (rank) => page.change({ rank }));
 page.start();
 void loadRun();
 void loadTold();
@@ -75,6 +77,7 @@ void loadFindings("");
 async function load() {
   const width = Math.max(cards.get("scale")?.width ?? byId("charts").clientWidth, LEAST_POINTS);
   const query = page.query(width);
+  if (page.view.rank !== null) query.set("rank", String(page.view.rank));
   const view = String(query);
   const all = cards.size > 0 && (view !== allDrawn.view || performance.now() - allDrawn.at >= OUT_OF_SIGHT_EVERY_MS);
   if (!all) for (const name of inView) query.append("chart", name);
@@ -91,6 +94,7 @@ async function load() {
       tiles.showHeadline(answer.tiles);
       headline = answer.tiles;
       showCounts();
+      showChooser();
     },
   };
 }
@@ -152,8 +156,17 @@ async function loadRun() {
   showCounts();
   showRankTrouble(byId("trouble"), run);
   showRanks(ranks, run);
+  showChooser();
   showLedger(ledger, run);
   if (!settings.querySelector("details[open]")) showSettings(settings, run);
+}
+
+function showChooser() {
+  const called = run?.rank_states.filter(({ state }) => state !== "absent") ?? [];
+  chooser.show(
+    called.map(({ rank }) => rank),
+    page.view.rank,
+  );
 }
 
 /** Facts change seldom: they are asked for with every beat. */

@@ -6,6 +6,7 @@
  * @property {string} measure what the heat map shows
  * @property {string} match a part of the layers' names
  * @property {number | null} octaves log2 of the scale under the slider; null: as recorded
+ * @property {number | null} rank whose lines the overview shows; null: those of the run
  */
 
 /**
@@ -23,6 +24,7 @@ export function readView(search) {
     measure: given.get("measure") ?? "subnormal_share",
     match: given.get("match") ?? "",
     octaves: Number.isFinite(octaves) ? octaves : null,
+    rank: whole(given.get("rank")),
   };
 }
 
@@ -40,6 +42,7 @@ export function writeView(view) {
   if (view.measure !== "subnormal_share") given.set("measure", view.measure);
   if (view.match) given.set("match", view.match);
   if (view.octaves !== null) given.set("scale", String(view.octaves));
+  if (view.rank !== null) given.set("rank", String(view.rank));
   const text = given.toString();
   return text && `?${text}`;
 }

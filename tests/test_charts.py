@@ -58,6 +58,21 @@ def test_one_answer_holds_every_chart_and_the_last_update(filled: Served) -> Non
         assert chart["grain"] in ("1 point = 1 update", "1 point = 1 sampled update")
 
 
+def test_the_lines_of_a_rank_are_those_it_told_and_the_marks_those_of_the_run(served: Served) -> None:
+    for rank, scale in ((0, 65536.0), (1, 32768.0)):
+        with served.trainer(hello(rank=rank, world_size=2)) as trainer:
+            skipped = [float(step == 3 and rank == 0) for step in range(6)]
+            trainer.deliver(layout(0), skip(1, 3), steps(2, 0, 6, scale=[scale] * 6, skipped=skipped), bye(3))
+    for query, octaves, lost in (("", 16.0, 1), ("&rank=0", 16.0, 1), ("&rank=1", 15.0, 0)):
+        (scale,) = figures(served, f"?chart=scale{query}")["charts"]
+        lines = {trace["name"]: trace for trace in scale["figure"]["data"]}
+        assert lines["loss scale"]["y"] == [octaves] * 6
+        assert lines["changes"]["x"] == [3]
+        assert f"{lost} updates were skipped" in scale["summary"]
+    (none,) = figures(served, "?chart=scale&rank=7")["charts"]
+    assert none["missing"] == "No loss scale has been recorded in this range."
+
+
 def test_figures_are_compressed_for_whoever_takes_that(filled: Served) -> None:
     plain = filled.get("/api/runs/run-1/figures")
     for accepted, packed in (("gzip, br", True), ("identity", False), ("gzip;q=0", False)):

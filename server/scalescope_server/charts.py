@@ -6,6 +6,7 @@ what the newest update is. Palette and width are arguments: the same data is dra
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
@@ -16,7 +17,7 @@ from scalescope_server.figures.chart import Look
 from scalescope_server.figures.palette import PALETTES, PaletteName
 from scalescope_server.figures.reads import Wanted
 from scalescope_server.figures.told import draw_told
-from scalescope_server.inputs import RunHere, SpanHere
+from scalescope_server.inputs import AnyRank, RunHere, SpanHere
 from scalescope_server.layer_rows import LayerMeasure
 from scalescope_server.rooms import RoomsHere
 from scalescope_server.store.curves import MAX_POINTS
@@ -51,9 +52,14 @@ async def overview(
     rooms: RoomsHere,
     wanted: WantedHere,
     chart: Annotated[list[str] | None, Query(max_length=64)] = None,
+    rank: AnyRank = None,
     accepted: AcceptedHere = "",
 ) -> Response:
-    """The named charts of the run (by default all), the names of all it has, and what the tiles show."""
+    """The named charts of the run (by default all), the names of all it has, and what the tiles show.
+
+    ``rank``: the lines are those of that rank alone; marks, walls and tiles are the run's own.
+    """
+    wanted = replace(wanted, rank=rank)
     return await compressed_answer(rooms.reading, accepted, draw_overview, rooms.store.reader, run, wanted, chart)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -67,12 +68,32 @@ def test_many_ranks_have_a_cell_each_and_a_phone_does_not_scroll_sideways(served
     assert box.evaluate("box => box.scrollWidth <= box.clientWidth")
 
 
+def test_the_lines_of_one_rank_are_chosen_and_the_address_holds_the_choice(served: Served, page: Page) -> None:
+    for rank, scale in ((0, 65536.0), (1, 32768.0)):
+        tell(served, rank, 2, scale=scale)
+    page.goto(served.url + RUN)
+    drawn(page, UPDATES - 1)
+    plot, chooser = page.locator('[data-chart="scale"] .plot'), page.get_by_label("Lines of")
+    expect(plot).to_have_attribute("aria-label", re.compile(r"between 2\^16 and 2\^16"))
+    chooser.select_option("rank 1")
+    expect(page).to_have_url(re.compile(r"\?rank=1$"))
+    expect(plot).to_have_attribute("aria-label", re.compile(r"between 2\^15 and 2\^16"))
+    page.reload()
+    drawn(page, UPDATES - 1)
+    expect(chooser).to_have_value("1")
+    expect(plot).to_have_attribute("aria-label", re.compile(r"between 2\^15 and 2\^16"))
+    chooser.select_option("the run")
+    expect(page).not_to_have_url(re.compile("rank"))
+    expect(plot).to_have_attribute("aria-label", re.compile(r"between 2\^16 and 2\^16"))
+
+
 def test_a_run_of_one_rank_has_no_card_of_ranks_and_tells_what_its_hook_costs(served: Served, page: Page) -> None:
     tell(served, 0, 1)
     page.goto(served.url + RUN)
     drawn(page, UPDATES - 1)
     expect(page.locator("#trouble")).to_be_hidden()
     expect(page.locator("#ranks")).to_be_hidden()
+    expect(page.locator("#rank-chooser")).to_be_hidden()
     expect(page.locator("#facts")).to_contain_text("500 ms of CPU")
     cost = page.locator('[data-chart="hook_ms"]')
     cost.scroll_into_view_if_needed()

@@ -32,13 +32,13 @@ test("numbers, times and octaves are short", () => {
 });
 
 test("an address holds the view and gives it back", () => {
-  for (const search of ["", "?from=10&to=200", "?measure=amax&match=head", "?scale=-4"]) {
+  for (const search of ["", "?from=10&to=200", "?measure=amax&match=head", "?scale=-4", "?rank=0"]) {
     assert.equal(writeView(readView(search)), search);
   }
 });
 
 test("an address that means nothing shows the usual view", () => {
-  assert.equal(writeView(readView("?from=9&to=3&scale=x&other=1")), "");
+  assert.equal(writeView(readView("?from=9&to=3&scale=x&rank=all&other=1")), "");
   assert.equal(readView("?from=-1&to=1e3").range, null);
 });
 

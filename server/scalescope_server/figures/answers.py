@@ -179,7 +179,9 @@ def _charts(
     needed |= {line.series for name in names if name in plans for line in plans[name].lines}
     needed |= {plans[name].lacking for name in names if name in plans and plans[name].lacking}
     needed |= set(HOOK_SERIES) if HOOK_COST in names else set()
-    bucket, series = reader.series(run, sorted(needed), start=wanted.start, stop=wanted.stop, points=wanted.points)
+    bucket, series = reader.series(
+        run, sorted(needed), start=wanted.start, stop=wanted.stop, points=wanted.points, rank=wanted.rank
+    )
     drawn, span, live = [], shown_span(wanted, detail), detail.summary.state == "running"
     for name in names:
         if name == "scale":
@@ -220,6 +222,8 @@ def _skip_rate(reader: Reader, run: RunId, wanted: Wanted, skipped: Series, buck
     if start and lead > bucket:
         before = min(lead, start)
         points = wanted.points + before // bucket + 1
-        bucket, whole = reader.series(run, ["skipped"], start=start - before, stop=wanted.stop, points=points)
+        bucket, whole = reader.series(
+            run, ["skipped"], start=start - before, stop=wanted.stop, points=points, rank=wanted.rank
+        )
         skipped = whole["skipped"]
     return skip_rate_chart(skipped, bucket, wanted.look, start=start)

@@ -38,12 +38,16 @@ RECENT = 50
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The updates ``start`` to ``stop`` (exclusive; None: open), at most ``points`` points, drawn in ``look``."""
+    """The updates ``start`` to ``stop`` (exclusive; None: open), at most ``points`` points, drawn in ``look``.
+
+    ``rank``: whose lines; None: those of the run. Marks and walls are the run's own, whosever the lines are.
+    """
 
     look: Look
     points: int
     start: int | None = None
     stop: int | None = None
+    rank: int | None = None
 
 
 def marked_events(reader: Reader, run: RunId, wanted: Wanted) -> list[EventRow]:
