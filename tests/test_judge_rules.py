@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from scalescope_server.judge_pass import Outcome, judge
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.records import RunId
 from scalescope_server.watching.keeper import Keeper
 
-from tests.batches import hello
+from tests.batches import batch, hello, histograms
 from tests.watched import RUN, Clock, Training, add_rule, change_rule, look, moves, outbox, state_of, timeline
 
 pytestmark = pytest.mark.both_engines
@@ -175,5 +176,79 @@ def test_whatever_the_passes_and_the_restarts_between_them_the_alerts_are_the_sa
         (each.alert.run, each.alert.name): (each.alert.state, each.transitions) for each in store.reader.alerts()[0]
     }
     for name in ("windowed", "timed"):
-        assert said["whole", name] == said["cut", name]
-        assert len(said["whole", name][1]) > 2
+        assert said[RunId("whole"), name] == said[RunId("cut"), name]
+        assert len(said[RunId("whole"), name][1]) > 2
+
+
+def test_who_was_superseded_says_nothing_and_the_successor_says_it_once(store: Store) -> None:
+    add_rule(store, "when scale < 1 for 2 steps", channels=("ops",))
+    training, keepers = Training(store), [Keeper(store.reader, Clock()) for _ in range(2)]
+    fences = []
+    for holder, keeper in zip(("one", "other"), keepers, strict=True):
+        training.tell(0.5)
+        fences.append(store.writer.claim(RUN, holder).result().fence)
+        assert judge(store, RUN, fences[-1], keeper).outcome is Outcome.DONE
+        store.writer.release(holder).result()
+    training.tell(2.0, 0.5, 0.5)
+    assert judge(store, RUN, fences[0], keepers[0]).outcome is Outcome.SUPERSEDED
+    assert outbox(store) == [("fired", 1, "ops", "waiting")]
+    assert judge(store, RUN, fences[1], keepers[1]).outcome is Outcome.DONE
+    assert moves(store) == [("pending", 0), ("firing", 1), ("resolved", 2), ("pending", 3), ("firing", 4)]
+    assert [line[:2] for line in outbox(store)] == [("fired", 1), ("resolved", 1), ("fired", 2)]
+
+
+def test_updates_of_an_older_segment_that_come_late_are_no_news_to_rules(store: Store, keeper: Keeper) -> None:
+    """Findings are judged anew; what fires on the past would be told to somebody who can do nothing about it."""
+    add_rule(store, "when scale < 1", channels=("ops",))
+    first, second = Training(store, hello(world_size=1)), Training(store, hello(segment="second", world_size=1))
+    first.tell(2.0)
+    second.tell(2.0, 2.0)
+    look(store, keeper)
+    first.tell(0.5, 0.5)
+    look(store, keeper)
+    second.tell(2.0)
+    look(store, keeper)
+    assert (moves(store), outbox(store)) == ([], [])
+
+
+def test_ranks_are_waited_for_where_a_rule_looks_at_them(store: Store, keeper: Keeper) -> None:
+    add_rule(store, "when rank disagreement(scale)")
+    add_rule(store, "when scale < 1", "own")
+    ranks = [Training(store, hello(rank=rank, world_size=2)) for rank in range(2)]
+    ranks[1].tell(2.0)
+    ranks[0].tell(2.0, 2.0)
+    look(store, keeper)
+    assert store.reader.vigil(RUN).position == (0, 0)
+    ranks[1].tell(4.0)
+    look(store, keeper)
+    assert (state_of(store), state_of(store, "own")) == ("firing", "quiet")
+
+
+def test_layers_are_seen_at_their_samples_and_name_the_culprit(store: Store, keeper: Keeper) -> None:
+    add_rule(store, "when max by layer(amax) > 1e-3")
+    training = Training(store)
+    layout = training.say.layout(("w", "fp16"), ("b", "fp16"))
+    store.writer.append(batch(training.hello, layout)).result()
+    for exponents in ([0, 1], [0, 9]):
+        sample = training.say.sample(training.step, histograms([exponents[0]], [exponents[1]]))
+        store.writer.append(batch(training.hello, sample)).result()
+        training.tell(65536.0, 65536.0)
+        look(store, keeper)
+    (found,) = [each.alert for each in store.reader.alerts()[0]]
+    assert (found.state, found.culprit, found.value, found.since_step) == ("firing", "b", 2.0**9 / 65536, 2)
+
+
+def test_a_finding_fires_at_the_update_at_which_it_opens(store: Store, keeper: Keeper) -> None:
+    add_rule(store, "when finding(SCALE_COLLAPSE)")
+    training = Training(store)
+    scales = [2.0**-power for power in range(-4, 26)]
+    training.tell(*[16.0] * 30, *scales, skipped=[0.0] * 30 + [1.0] * 30)
+    look(store, keeper)
+    cut = [step for state, step in moves(store) if state == "firing"]
+    assert len(cut) == 1
+    other = Training(store, hello("other", world_size=1))
+    for scale, skipped in zip([16.0] * 30 + scales, [0.0] * 30 + [1.0] * 30, strict=True):
+        other.tell(scale, skipped=[skipped])
+        look(store, keeper, RunId("other"))
+    alerts = {each.alert.run: each.transitions for each in store.reader.alerts()[0]}
+    assert [moved.step for moved in alerts[RunId("other")] if moved.after == "firing"] == cut

@@ -18,6 +18,8 @@ from scalescope_server.watching.lookout import Lookout
 
 # How often silent runs are looked at.
 PULSE_S = 1.0
+# Silent for longer, a run is left alone: nobody waits for it any more.
+GIVEN_UP_S = 24 * 3600.0
 # So long between two looks says that the server, or its machine, was asleep.
 ASLEEP_S = 15.0
 _ENDED = ("finished", "crashed")
@@ -35,6 +37,8 @@ class Pulses:
         self._looked_at = self._trusted_since
         self._is_in_doubt = False
         self._states: dict[RunId, RunState] = {}
+        # When the last update came of runs of which rules have said all that they can say of its silence.
+        self._settled: dict[RunId, float | None] = {}
 
     def doubt(self) -> None:
         """The database was away: what did not come meanwhile may have been sent."""
@@ -42,17 +46,20 @@ class Pulses:
 
     def due(self) -> Iterator[Silence]:
         """Runs of which time alone may change an alert, and that no other server judges."""
-        keeper, now = self._keeper, self._now()
+        keeper, now, revision = self._keeper, self._now(), self._keeper.book.revision
         keeper.renew(self._reader.rules_revision())
+        if keeper.book.revision != revision:
+            self._settled.clear()
         if self._is_in_doubt or now - self._looked_at > ASLEEP_S or now < self._looked_at:
             self._trusted_since, self._is_in_doubt = now, False
         self._looked_at = now
         waiting = keeper.waiting()
         if not keeper.book.pulses and not waiting:
             return
-        horizon = 2 * max(keeper.book.patience_s, self._reader.silent_after_s)
+        horizon = max(2 * self._patience_s(), GIVEN_UP_S)
         runs = {*self._reader.to_watch(now - horizon), *waiting}
         self._states = {run: state for run, state in self._states.items() if run in runs}
+        self._settled = {run: at for run, at in self._settled.items() if run in runs}
         for run, silence in self._reader.silent_runs(runs, self._holder).items():
             if silence.claim.mine and (run in waiting or self._says_something(silence, now)):
                 yield silence
@@ -67,6 +74,9 @@ class Pulses:
     def passed(self, silence: Silence) -> None:
         """What rules say of this moment is committed, or nothing new."""
         self._states[silence.run] = silence.state
+        last = silence.last_update_at
+        if last is not None and self._now() - last > self._patience_s():
+            self._settled[silence.run] = last
 
     def _says_something(self, silence: Silence, now: float) -> bool:
         changed = self._states.get(silence.run) != silence.state
@@ -74,4 +84,9 @@ class Pulses:
             return changed
         if silence.last_update_at < self._trusted_since and now - self._trusted_since < self._keeper.book.silence_s:
             return False
-        return changed or now - silence.last_update_at >= PULSE_S
+        is_settled = self._settled.get(silence.run) == silence.last_update_at
+        return changed or (now - silence.last_update_at >= PULSE_S and not is_settled)
+
+    def _patience_s(self) -> float:
+        """For how long without an update rules may change what they say."""
+        return self._keeper.book.patience_s + self._reader.silent_after_s

@@ -1,0 +1,187 @@
+"""Time that passes without an update, by the server's clock: what rules say of it, and when it cannot be believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from scalescope.wire import Heartbeat
+from scalescope_server.judge import Judge
+from scalescope_server.store.engine import Store, open_store
+from scalescope_server.store.records import RunId
+
+from tests.batches import STARTED_AT
+from tests.watched import Clock, Training, add_rule, moves, outbox, state_of
+
+pytestmark = pytest.mark.both_engines
+
+SILENT = "when no update for 10 min"
+
+
+class Audience:
+    def changed(self, run: RunId) -> None:
+        pass
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(database: str, clock: Clock) -> Iterator[Store]:
+    with closing(open_store(database, clock=clock)) as opened:
+        yield opened
+
+
+def judge_of(store: Store, clock: Clock, holder: str = "one") -> Judge:
+    """One whose errands are run by the test."""
+    return Judge(store, Audience(), holder=holder, clock=clock, now=clock, pack=False)
+
+
+def pass_time(judge: Judge, clock: Clock, seconds: float, every_s: float = 10.0) -> None:
+    """Look at silent runs again and again, as the judge's thread does."""
+    ends = clock.seconds + seconds
+    while clock.seconds < ends:
+        clock.seconds = min(clock.seconds + every_s, ends)
+        judge._pulse()
+
+
+def take_up(judge: Judge) -> None:
+    """Judge all that is committed."""
+    judge._take_up_unjudged()
+    while (run := judge._turns.take(judge._clock())) is not None:
+        judge._judge(run)
+
+
+def test_a_run_of_which_nothing_comes_for_long_enough_fires_once_until_something_comes(
+    store: Store, clock: Clock
+) -> None:
+    add_rule(store, SILENT, channels=("ops",))
+    judge, training = judge_of(store, clock), Training(store)
+    training.tell(1.0, 1.0, at=clock())
+    take_up(judge)
+    pass_time(judge, clock, 590)
+    assert state_of(store) == "quiet"
+    pass_time(judge, clock, 600)
+    assert state_of(store) == "firing"
+    training.tell(1.0, at=clock())
+    take_up(judge)
+    assert state_of(store) == "quiet"
+    assert [(after, step) for after, step in moves(store)] == [("firing", None), ("resolved", 2)]
+    assert [line[:2] for line in outbox(store)] == [("fired", 1), ("resolved", 1)]
+
+
+def test_a_run_that_has_finished_is_not_silent_and_one_that_crashed_says_so(store: Store, clock: Clock) -> None:
+    add_rule(store, SILENT)
+    add_rule(store, "when run is crashed", "crash")
+    judge, training = judge_of(store, clock), Training(store)
+    training.tell(1.0, at=clock())
+    training.end("finished")
+    take_up(judge)
+    pass_time(judge, clock, 1200)
+    assert (state_of(store), state_of(store, "crash")) == ("quiet", "quiet")
+
+
+def test_a_crash_is_told_as_soon_as_the_trainer_says_so(store: Store, clock: Clock) -> None:
+    add_rule(store, "when run is crashed")
+    judge, training = judge_of(store, clock), Training(store)
+    training.tell(1.0, at=clock())
+    take_up(judge)
+    training.end("crashed")
+    judge.wake(RunId("run"))
+    take_up(judge)
+    assert moves(store) == [("firing", None)]
+
+
+def test_a_loop_that_stalls_is_silent_although_its_trainer_lives(store: Store, clock: Clock) -> None:
+    add_rule(store, SILENT)
+    judge, training = judge_of(store, clock), Training(store)
+    training.tell(1.0, at=clock())
+    take_up(judge)
+    for _ in range(70):
+        clock.seconds += 10
+        ago = clock() - STARTED_AT
+        beat = Heartbeat(at=5000.0 + ago, step=0, progress_at=5000.0, dropped=0, pending=0, sent_bytes=0)
+        store.writer.heartbeat(training.hello, beat, clock()).result()
+        judge._pulse()
+    assert state_of(store) == "firing"
+
+
+def test_while_the_server_was_down_no_run_was_silent(store: Store, clock: Clock) -> None:
+    add_rule(store, SILENT)
+    training = Training(store)
+    training.tell(1.0, at=clock())
+    take_up(judge_of(store, clock))
+    clock.seconds += 3600
+    judge = judge_of(store, clock)
+    pass_time(judge, clock, 590)
+    assert state_of(store) == "quiet"
+    pass_time(judge, clock, 20)
+    assert state_of(store) == "firing"
+
+
+def test_an_alert_that_fired_when_the_server_went_down_goes_on_and_is_told_once(store: Store, clock: Clock) -> None:
+    add_rule(store, SILENT, channels=("ops",))
+    judge, training = judge_of(store, clock), Training(store)
+    training.tell(1.0, at=clock())
+    take_up(judge)
+    pass_time(judge, clock, 700)
+    assert state_of(store) == "firing"
+    clock.seconds += 3600
+    judge = judge_of(store, clock)
+    pass_time(judge, clock, 1200)
+    assert [line[:2] for line in outbox(store)] == [("fired", 1)]
+    training.tell(1.0, at=clock())
+    take_up(judge)
+    assert [line[:2] for line in outbox(store)] == [("fired", 1), ("resolved", 1)]
+
+
+def test_while_the_database_was_away_no_run_was_silent(store: Store, clock: Clock) -> None:
+    add_rule(store, SILENT)
+    judge, training = judge_of(store, clock), Training(store)
+    training.tell(1.0, at=clock())
+    take_up(judge)
+    pass_time(judge, clock, 300)
+    clock.seconds += 400
+    judge._pulses.doubt()
+    pass_time(judge, clock, 300)
+    assert state_of(store) == "quiet"
+    pass_time(judge, clock, 320)
+    assert state_of(store) == "firing"
+
+
+def test_a_clock_of_the_trainer_that_is_off_makes_nobody_silent(store: Store, clock: Clock) -> None:
+    """Updates are told at seconds 0, 1, 2 by the trainer's clock, which is a quarter of an hour behind here."""
+    add_rule(store, SILENT)
+    add_rule(store, "when scale < 2 for 30 s", "timed")
+    judge, training = judge_of(store, clock), Training(store)
+    training.tell(1.0, at=clock())
+    take_up(judge)
+    pass_time(judge, clock, 20)
+    training.tell(1.0, at=clock())
+    take_up(judge)
+    assert (state_of(store), state_of(store, "timed")) == ("quiet", "pending")
+
+
+def test_of_two_servers_one_tells_of_a_silence_and_the_other_goes_on_when_it_is_gone(
+    store: Store, clock: Clock
+) -> None:
+    add_rule(store, SILENT, channels=("ops",))
+    one, other = judge_of(store, clock, "one"), judge_of(store, clock, "other")
+    training = Training(store)
+    training.tell(1.0, at=clock())
+    take_up(one)
+    for _ in range(70):
+        clock.seconds += 10
+        one._pulse()
+        other._pulse()
+    assert [line[:2] for line in outbox(store)] == [("fired", 1)]
+    training.tell(1.0, at=clock())
+    store.writer.release("one").result()
+    take_up(other)
+    assert [line[:2] for line in outbox(store)] == [("fired", 1), ("resolved", 1)]
+    pass_time(other, clock, 700)
+    one._pulse()
+    assert [line[:2] for line in outbox(store)] == [("fired", 1), ("resolved", 1), ("fired", 2)]
