@@ -73,6 +73,10 @@ def test_a_template_is_filled_and_what_is_no_place_stays() -> None:
     # What is filled in is not filled itself.
     assert fill("{run}", notice(run_name="{value}")) == "{value}"
     assert message_of("k", [notice(text="{rule}!")], "c", None).text == "many skips!"
+    # It speaks of what fires, not of its end.
+    assert message_of("k", [notice(text="{rule}!", happened="resolved")], "c", None).text.startswith(
+        "many skips is over"
+    )
 
 
 def test_names_of_a_trainer_are_one_line_each_and_not_too_long() -> None:

@@ -1,6 +1,6 @@
 """What people and programs are told: a title, a text, and a link to exactly that view. Pure.
 
-Names come from trainers and rules from users: here they are one line of text each, nowhere markup.
+Names come from trainers and rules from users: here they are one line of text each.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def sentence(notice: Notice) -> str:
     """What happened, the numbers and the culprit."""
     if notice.happened == "test":
         return "This is a test: whoever reads it is told of alerts on this channel."
-    if notice.text:
+    if notice.text and notice.happened == "fired":
         return fill(notice.text, notice)
     where = f" at update {notice.step:,}" if notice.step is not None else ""
     if notice.happened == "resolved":
@@ -143,7 +143,6 @@ def fill(template: str, notice: Notice) -> str:
         "culprit": notice.culprit or "",
         "scale": number(notice.scale),
         "condition": notice.condition,
-        "state": "resolved" if notice.happened == "resolved" else "firing",
     }
     return _PLACE.sub(lambda found: one_line(known.get(found[1], found[0])), template)[:LONGEST_TEXT]
 
