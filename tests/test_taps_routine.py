@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pytest
@@ -17,34 +16,15 @@ from scalescope.taps import loop as loops
 from scalescope.taps.routine import lane as lanes
 from scalescope.taps.routine import notes as routine
 from scalescope.taps.routine import scaler as scaled_routine
-from torch import nn
 
-from tests.small_training import Watched, columns, watching, windows
+from tests.moving_loop import PLAIN, Loop, Move
+from tests.small_training import columns, watching, windows
 
 torch.set_num_threads(1)
 
 # What every update of the clock differs in, and which of them are dropped from a comparison.
 _TIMES = {"step_ms", "hook_ms", "forward_ms", "backward_ms", "optimizer_ms"}
 _NEVER = 10**9
-
-
-@dataclass(frozen=True)
-class Move:
-    """One update of a loop, as it may be written."""
-
-    micro_batches: int = 1
-    zero: str = "none"
-    unscale: bool = False
-    clip: str = ""
-    overflow: bool = False
-    logs: str = ""
-    schedule: str = ""
-    late: bool = False
-    twice: bool = False
-    steps: bool = True
-    outside: bool = False
-    sets: bool = False
-    closure: bool = False
 
 
 class Told(NamedTuple):
@@ -56,84 +36,7 @@ class Told(NamedTuple):
     samples: Sequence[object]
 
 
-PLAIN = Move()
 ORDINARY = {"micro_batches": 1, "zero_grad": True, "unscale": "implicit"}
-
-
-@dataclass
-class Loop:
-    """A training that goes as it is told, seeded."""
-
-    optimizers: int = 1
-    scaled: bool = True
-    growth_interval: int = 7
-    watched: Watched | None = None
-    model: nn.ModuleList = field(init=False)
-
-    def __post_init__(self) -> None:
-        torch.manual_seed(0)
-        self.model = nn.ModuleList(nn.Linear(3, 3) for _ in range(2))
-        parts = [self.model] if self.optimizers == 1 else list(self.model)
-        self.optimizer = [torch.optim.SGD(part.parameters(), lr=1e-3) for part in parts]
-        self.scaler = torch.amp.GradScaler(
-            "cpu", init_scale=8.0, growth_interval=self.growth_interval, enabled=self.scaled
-        )
-        self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer[0], 5)
-
-    def update(self, move: Move) -> None:
-        for optimizer in self.optimizer if move.zero in ("none", "place") else ():
-            optimizer.zero_grad(set_to_none=move.zero == "none")
-        for _ in range(move.micro_batches):
-            self.backward(move)
-        self.log(move, "after backward")
-        self.clip(move, "before")
-        self.unscale(move)
-        if move.late:
-            self.backward(PLAIN)
-        self.step(move)
-        self.step_schedule(move, "before update")
-        if move.unscale or move.clip == "after" or move.steps:
-            self.scaler.update(*([4.0] if move.sets else []))
-        self.step_schedule(move, "after update")
-        self.log(move, "after update")
-
-    def unscale(self, move: Move) -> None:
-        for optimizer in self.optimizer if move.unscale or move.clip == "after" else ():
-            self.scaler.unscale_(optimizer)
-        self.clip(move, "after")
-
-    def step(self, move: Move) -> None:
-        for optimizer in self.optimizer:
-            if move.steps:
-                self.scaler.step(optimizer)
-            if move.outside:
-                optimizer.step()
-            if move.closure:
-                optimizer.step(lambda: self.backward(PLAIN))
-
-    def backward(self, move: Move) -> torch.Tensor:
-        x = torch.full((1, 3), float("inf")) if move.overflow else torch.randn(1, 3)
-        loss = torch.stack([layer(x).sum() for layer in self.model]).sum()
-        scaled = self.scaler.scale(loss)
-        self.log(move, "before backward")
-        if move.twice:
-            scaled.backward(retain_graph=True)
-        scaled.backward()
-        return loss
-
-    def clip(self, move: Move, place: str) -> None:
-        if move.clip == place:
-            nn.utils.clip_grad_norm_(self.model.parameters(), 0.01)
-        elif move.clip == "value" and place == "before":
-            nn.utils.clip_grad_value_(self.model.parameters(), 0.01)
-
-    def log(self, move: Move, place: str) -> None:
-        if self.watched is not None and move.logs == place:
-            self.watched.log(loss=1.0, tokens=3)
-
-    def step_schedule(self, move: Move, place: str) -> None:
-        if move.schedule == place:
-            self.schedule.step()
 
 
 def recorded(moves: Sequence[Move], optimizers: int, *, scaled: bool = True, calm: bool = False) -> Told:
