@@ -135,7 +135,7 @@ def pack_trimmed(table: Trimmed) -> PackedHistograms:
     low = table.low + first if used.size else MIN_EXPONENT
     counts = table.counts[:, first:end]
     width = _width_for(int(counts.max(initial=0)))
-    real = np.stack([table.amax, table.sum_squares]).astype("<f8")
+    real = np.concatenate([table.amax, table.sum_squares]).astype("<f8")
     raw = _shuffled(counts.astype(f"<u{width}")) + _shuffled(table.classes.astype("<u8")) + _shuffled(real)
     return PackedHistograms(table.rows, low, end - first, width, compress(raw))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -14,7 +15,8 @@ from scalescope.packing import compress, decompress
 from sqlalchemy import Connection, Row, Select, Table, bindparam, func, insert, literal, select
 
 from scalescope_server.store import tables
-from scalescope_server.store.bulk import Columns, insert_rows, merge_rows
+from scalescope_server.store.aside import aside
+from scalescope_server.store.bulk import insert_rows, merge_rows
 from scalescope_server.store.levels import bucket_size, lowest_for
 
 # Buckets read and written at once, packed: a statement costs as much as folding one of them.
@@ -24,7 +26,6 @@ Place = slice | NDArray[np.int64]
 
 Each = TypeVar("Each")
 Group = TypeVar("Group", bound=Hashable)
-Write = Callable[[Connection, Table, Columns], None]
 
 _BUCKETS = tuple(f"bucket_{i}" for i in range(AT_ONCE))
 
@@ -68,6 +69,15 @@ class Sort(Generic[Pile]):
 
 
 @dataclass(frozen=True, slots=True)
+class Folded:
+    """A bucket with what is new in it; whether it is ``stored`` already; and what of its row is its pile, packed."""
+
+    key: Key
+    stored: bool
+    columns: Future[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class Heap(Generic[Pile]):
     """What is new of one sort of records of a run: a pile for each bucket of the lowest level that is kept of them."""
 
@@ -91,31 +101,40 @@ class Heap(Generic[Pile]):
             pile.grow(rows)
         return pile
 
-    def fold(self, connection: Connection, levels: int) -> None:
-        """Add all of it to the levels up to ``levels``: a pile to its own, and together with others to those above."""
+    def fold(self, connection: Connection, levels: int) -> list[Folded]:
+        """All of it together with what is stored, up to the level ``levels``: a pile in its own, and in those above.
+
+        To be written once the caller has done what else there is to do; it is packed meanwhile.
+        """
+        folded: list[Folded] = []
         for (_, _, _, lowest), of_one in _grouped(self._piles, lambda key: key[:4]).items():
             piles = {key: self._piles[key] for key in of_one}
-            self._store(connection, piles)
+            folded += self._with_stored(connection, piles)
             for _ in range(lowest, levels):
                 below = _grouped(piles, lambda key: above(key, 1))
                 piles = {key: self._together([piles[one] for one in some]) for key, some in below.items()}
-                self._store(connection, piles)
+                folded += self._with_stored(connection, piles)
+        return folded
 
-    def _store(self, connection: Connection, piles: Mapping[Key, Pile]) -> None:
-        """Add piles of one level."""
+    def write(self, connection: Connection, folded: Sequence[Folded]) -> None:
+        """Store what was folded in this transaction."""
+        for write, stored in ((insert_rows, False), (merge_rows, True)):
+            some = [each for each in folded if each.stored is stored]
+            for first in range(0, len(some), AT_ONCE):
+                rows = [each.key._asdict() | each.columns.result() for each in some[first : first + AT_ONCE]]
+                write(connection, self.sort.rolled, {name: [row[name] for row in rows] for name in rows[0]})
+
+    def _with_stored(self, connection: Connection, piles: Mapping[Key, Pile]) -> Iterator[Folded]:
+        """Piles of one level, together with those that are stored."""
         keys = sorted(piles)
         for first in range(0, len(keys), AT_ONCE):
             some = keys[first : first + AT_ONCE]
             stored = _stored(connection, self.sort.rolled, some)
-            self._write(connection, insert_rows, ((key, piles[key]) for key in some if key not in stored))
-            both = ((key, self._together([self.sort.stored(row), piles[key]])) for key, row in stored.items())
-            self._write(connection, merge_rows, both)
+            for key in some:
+                yield Folded(key, key in stored, aside(self._packed, stored.get(key), piles[key]))
 
-    def _write(self, connection: Connection, write: Write, piles: Iterable[tuple[Key, Pile]]) -> None:
-        """Write piles, of which each is packed before the next one is asked for."""
-        rows = [key._asdict() | self.sort.columns(pile) for key, pile in piles]
-        if rows:
-            write(connection, self.sort.rolled, {name: [row[name] for row in rows] for name in rows[0]})
+    def _packed(self, stored: Row[Any] | None, pile: Pile) -> dict[str, Any]:
+        return self.sort.columns(pile if stored is None else self._together([self.sort.stored(stored), pile]))
 
     def _together(self, piles: Sequence[Pile]) -> Pile:
         return piles[0] if len(piles) == 1 else self.sort.joined(piles)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import cycle, zip_longest
 
@@ -14,6 +13,7 @@ from scalescope.numerics.exponents import MIN_EXPONENT
 from scalescope.packing import PackedError, PackedHistograms, Trimmed, opened, unpack_trimmed, values_of
 from scalescope.wire import Sample
 
+from scalescope_server.store.aside import aside
 from scalescope_server.store.errors import BadRecord
 
 # No tensor is larger, and 8**8 samples of this size still add up within int64.
@@ -82,14 +82,13 @@ def stacked(records: Sequence[Sample]) -> Iterator[tuple[slice, Stack]]:
         yield pieces[0], _stack(records, low, np.empty((together, *shape)))
         return
     rooms = cycle(np.empty((2, together, *shape)))
-    with ThreadPoolExecutor(1, thread_name_prefix="scalescope-unpacking") as ahead:
-        coming = ahead.submit(_stack, records[pieces[0]], low, next(rooms))
-        for piece, following in zip_longest(pieces, pieces[1:]):
-            stack = coming.result()
-            # Made while this one is used: most of the work is done without Python's lock.
-            if following is not None:
-                coming = ahead.submit(_stack, records[following], low, next(rooms))
-            yield piece, stack
+    coming = aside(_stack, records[pieces[0]], low, next(rooms))
+    for piece, following in zip_longest(pieces, pieces[1:]):
+        stack = coming.result()
+        # Made while this one is used.
+        if following is not None:
+            coming = aside(_stack, records[following], low, next(rooms))
+        yield piece, stack
 
 
 def _columns(tables: Sequence[PackedHistograms]) -> tuple[int, int]:
