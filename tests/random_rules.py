@@ -71,7 +71,7 @@ def values(leaf: SearchStrategy[tree.Value], condition: SearchStrategy[tree.Cond
         return st.one_of(
             st.builds(tree.Negative, part),
             st.builds(tree.Pointwise, st.sampled_from(["abs", "log2"]), part),
-            st.builds(tree.Arithmetic, st.sampled_from(["+", "-", "*", "/"]), part, part | _constants),
+            st.builds(tree.Arithmetic, st.sampled_from(["+", "-", "*", "/"]), part | _constants, part | _constants),
             st.builds(tree.Over, _over, part, windows),
             st.builds(tree.Over, st.just("quantile"), part, windows, st.sampled_from([0.0, 0.25, 0.9, 1.0])),
             st.builds(tree.Counted, st.sampled_from(["count", "rate"]), condition, windows),
@@ -89,6 +89,8 @@ def conditions(leaf: SearchStrategy[tree.Value], flag: SearchStrategy[tree.Flag]
             st.builds(tree.Comparison, signs, part, part | _constants),
             st.builds(tree.Nonfinite, part),
             flag,
+            st.builds(tree.Finding, st.sampled_from(CODES)),
+            st.builds(tree.Comparison, signs, _constants, _constants),
         )
 
     simple = of(leaf)

@@ -56,6 +56,8 @@ def say(sentence: str, told: str, name: str = "loss", seconds_apart: float = 1.0
         ("when count(loss > 2, 4 steps) >= 2", "3 3 _ 1 1 1 1", ".!!!---"),
         ("when rate(loss > 2, 4 steps) > 50%", "3 3 1 _ 1 3 3 3", ".!!!--!!"),
         ("when loss > 2 in 2 of 3 updates", "3 3 1 1 3 1 3", ".!!---!"),
+        ("when loss > 2 * 3", "5 7 7 5", "-!!-"),
+        ("when 1 < 2 and loss > 2", "1 3 3 _ 1", "-!!!-"),
         ("when not loss > 2", "3 1 _", "-!!"),
         ("when loss > 2 or loss < 0", "1 3 -1", "-!!"),
         ("when loss > 2 and loss < 4", "1 3 5", "-!-"),
@@ -109,6 +111,13 @@ def test_a_finding_is_open_or_it_is_not() -> None:
     evaluating.tick(Tick(0, 1, 0.0, {}, findings=frozenset(["SCALE_THRASH"])))
     verdict = evaluating.verdict(0)
     assert (verdict.answer, verdict.culprit) == (Answer.HOLDS, "SCALE_THRASH")
+
+
+def test_findings_are_known_from_the_first_update_on_together_as_alone() -> None:
+    evaluating = evaluator("when not (finding(SCALE_THRASH) or finding(SCALE_ZERO))")
+    for step in range(2):
+        evaluating.tick(Tick(0, step, 0.0, {}))
+        assert evaluating.verdict(0).answer is Answer.HOLDS
 
 
 def layers(sentence: str, *samples: dict[str, float] | None, measure: str = "subnormal_share") -> list[object]:

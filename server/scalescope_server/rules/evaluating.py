@@ -31,8 +31,9 @@ class Evaluator:
         self.roots: list[Signal] = [program.signal(condition) for condition in conditions]
         self.by_columns = all(signal.by_columns for signal in program.order)
         self._order = program.order
-        # A number is what it is.
+        # A number is what it is from the first update on.
         self._ticking = [signal.tick for signal in program.order if not isinstance(signal, NumberSignal)]
+        self._unseen = [signal for signal in program.order if isinstance(signal, NumberSignal)]
         self._timed = program.timed
         self._now = Now()
         self._last_step: int | None = None
@@ -54,6 +55,8 @@ class Evaluator:
         self._last_step = tick.step
         for move_on in self._ticking:
             move_on(now)
+        if self._unseen:
+            self._rest()
 
     def pulse(self, pulse: Pulse) -> None:
         """Move on in time alone."""
@@ -74,6 +77,12 @@ class Evaluator:
         now.place, now.at, self._last_step = int(place[-1]), float(span.at[-1]), int(stretch.step[-1])
         for signal in self._order:
             signal.over(span)
+        self._rest()
+
+    def _rest(self) -> None:
+        for number in self._unseen:
+            number.moved = False
+        self._unseen = []
 
     def verdict(self, index: int, at: int | None = None) -> Verdict:
         """What the condition ``index`` says after the last tick, or at the update ``at`` of the last stretch."""

@@ -25,7 +25,8 @@ class Stretch(Struct, frozen=True):
     """The ``n`` updates of as many ticks, in their order; each field says what that of ``Tick`` says.
 
     ``segment``, ``step``: int64[n]; ``at``: float64[n]. ``values``: by series. ``layers``: by index of the update,
-    sampled ones alone. ``ranks``: by series and rank. ``findings``: which are open from an index on, till the next.
+    sampled ones alone. ``ranks``: by series and rank. ``findings``: which are open from an index on, till the next;
+    before the first none is.
     """
 
     segment: NDArray[np.int64]

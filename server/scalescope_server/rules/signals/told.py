@@ -22,13 +22,14 @@ from scalescope_server.rules.ticks import RunState
 
 
 class NumberSignal(Signal):
-    """Always the same, never told."""
+    """Always the same, never told; it has moved at the first update, so that what rests on it is worked out once."""
 
     __slots__ = ()
 
     def __init__(self, value: float) -> None:
         super().__init__()
         self.value = value
+        self.moved = True
 
     def tick(self, now: Now) -> None:
         """Nothing moves it."""
@@ -80,23 +81,22 @@ class SeriesSignal(Signal):
 
 
 class FindingSignal(Signal):
-    """Whether a finding is open: always known."""
+    """Whether a finding is open: known from the first update on."""
 
     __slots__ = ("_code",)
 
     def __init__(self, code: str) -> None:
         super().__init__()
         self._code = code
-        self.value = False
 
     def tick(self, now: Now) -> None:
         self.fresh = now.is_update
-        held = self._code in now.findings if now.is_update else bool(self.value)
-        self.moved = self.fresh
+        held = self._code in now.findings if now.is_update else self.value
+        self.moved = held is not self.value
         self.value = held
 
     def stretch(self, span: Span) -> Column:
-        held = np.full(len(span), bool(self.value))
+        held = np.zeros(len(span), np.bool_)
         for index, codes in span.stretch.findings:
             held[index:] = self._code in codes
         always = np.ones(len(span), np.bool_)
