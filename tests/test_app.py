@@ -94,9 +94,16 @@ def test_a_locked_database_delays_neither_health_nor_reads(served: Served) -> No
 
 
 def test_a_server_whose_database_takes_no_writes_is_not_ready_until_one_is_stored(served: Served) -> None:
+    only_reading = ["OFF"]
+
+    def set_up(connection: sqlite3.Connection, *_: Any) -> None:
+        """What a file system that is mounted read-only comes to: to read goes on."""
+        connection.execute(f"PRAGMA query_only = {only_reading[0]}")
+
+    event.listen(served.store._writing, "checkout", set_up)
     with served.trainer(hello()) as trainer:
         trainer.deliver(layout(0), steps(1, 0))
-        let_write(served, "ON")
+        only_reading[0] = "ON"
         trainer.send(steps(2, 1))
         assert isinstance(trainer.received(), Refused)
     answer = served.get("/readyz")
@@ -105,20 +112,10 @@ def test_a_server_whose_database_takes_no_writes_is_not_ready_until_one_is_store
         "nothing can be written: the database does not answer: attempt to write a readonly database"
     )
     assert served.get("/healthz").status == 200
-    let_write(served, "OFF")
+    only_reading[0] = "OFF"
     with served.trainer(hello()) as trainer:
         trainer.deliver(steps(2, 1))
     assert served.get("/readyz").status == 200
-
-
-def let_write(served: Served, only_query: str) -> None:
-    """What a file system that is mounted read-only comes to: to read goes on."""
-
-    def switch(connection: sqlite3.Connection, *_: object) -> None:
-        connection.execute(f"PRAGMA query_only = {only_query}")
-
-    # Whichever connection is taken next: judge and courier write, too.
-    event.listen(served.store._writing, "checkout", switch)
 
 
 def test_an_unreadable_database_is_told_as_such_while_the_server_lives(served: Served) -> None:
