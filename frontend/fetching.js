@@ -5,10 +5,12 @@ export class AnswerError extends Error {
   /**
    * @param {number} status
    * @param {string} message
+   * @param {string | null} [field] what of the input is to blame
    */
-  constructor(status, message) {
+  constructor(status, message, field = null) {
     super(message);
     this.status = status;
+    this.field = field;
   }
 }
 
@@ -22,14 +24,41 @@ export const root = document.documentElement.dataset.root ?? "";
  * @throws {AnswerError}
  */
 export async function fetchJson(path) {
-  const answer = await fetch(root + path, { headers: { accept: "application/json" } }).catch(() => {
+  return answered(path, { headers: { accept: "application/json" } });
+}
+
+/**
+ * What the server answers to something sent to it as JSON; null where it has nothing to say.
+ * @param {"POST" | "PUT" | "DELETE"} method
+ * @param {string} path below the prefix
+ * @param {unknown} [body]
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<any>}
+ * @throws {AnswerError}
+ */
+export async function sendJson(method, path, body, signal) {
+  const headers = { accept: "application/json", "content-type": "application/json" };
+  return answered(path, {
+    method,
+    headers,
+    body: body === undefined ? null : JSON.stringify(body),
+    signal: signal ?? null,
+  });
+}
+
+/**
+ * @param {string} path
+ * @param {RequestInit} request
+ */
+async function answered(path, request) {
+  const answer = await fetch(root + path, request).catch(() => {
     throw new AnswerError(0, "the server does not answer");
   });
   if (!answer.ok) {
-    const body = await answer.json().catch(() => null);
-    throw new AnswerError(answer.status, body?.error?.message ?? `the server answered ${answer.status}`);
+    const { error } = (await answer.json().catch(() => null)) ?? {};
+    throw new AnswerError(answer.status, error?.message ?? `the server answered ${answer.status}`, error?.field);
   }
-  return answer.json();
+  return answer.status === 204 ? null : answer.json();
 }
 
 /**

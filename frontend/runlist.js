@@ -14,6 +14,7 @@
  * @property {number | string | null} scale
  * @property {Record<string, number>} findings
  * @property {string | null} worst
+ * @property {number} firing how many of its alerts fire
  * @property {(number | null)[]} sparkline
  *
  * @typedef {{text: string, state: string, project: string}} Filter empty: any

@@ -11,6 +11,7 @@
  * @property {(range: [number, number]) => void} onRange the time axis was moved
  */
 
+import { Bell } from "./bell.js";
 import { byId, element, fill, setText } from "./elements.js";
 import { AnswerError, root } from "./fetching.js";
 import { clock } from "./format.js";
@@ -34,6 +35,7 @@ export class RunPage {
   /** @type {number | null} */ #lastSeenAt = null;
   #clockAhead = 0;
   #follow = byId("follow");
+  #bell = new Bell(byId("bell"));
   /** @type {Parts} */ #parts;
   #refetch;
 
@@ -66,6 +68,7 @@ export class RunPage {
       onAnew: () => this.ask(),
       onBeat: ({ last_seen_at }) => {
         this.#lastSeenAt = last_seen_at ?? this.#lastSeenAt;
+        this.#bell.ask();
         this.#parts.onBeat?.();
       },
       onConnection: (connection) => this.#connected(connection),
@@ -188,6 +191,7 @@ export class RunPage {
   /** @param {News} news */
   #take(news) {
     this.learn(news);
+    this.#bell.take(news);
     this.#parts.onNews?.(news);
     // A range that ended before the newest update does not change any more.
     const drawn = Number(document.documentElement.dataset.drawnStep ?? -1);

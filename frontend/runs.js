@@ -1,15 +1,10 @@
 /** The list of runs. */
 
-import { byId, element, fill, setText } from "./elements.js";
-import { AnswerError, fetchJson, root } from "./fetching.js";
-import { clock } from "./format.js";
-import { watchLive } from "./live.js";
-import { liveness } from "./liveness.js";
-import { watchPointer } from "./pressed.js";
-import { Refetch } from "./refetch.js";
+import { AllRunsPage } from "./allruns.js";
+import { byId, element, fill } from "./elements.js";
+import { fetchJson, root } from "./fetching.js";
 import { filtered, readFilter, writeFilter } from "./runlist.js";
 import { firstSteps, runTable } from "./runtable.js";
-import { startTheme } from "./theme.js";
 import { WorstFindings } from "./worst.js";
 
 /** @typedef {import("./runlist.js").RunLine} RunLine */
@@ -20,13 +15,8 @@ const project = /** @type {HTMLSelectElement} */ (byId("project"));
 /** @type {RunLine[]} */
 let runs = [];
 let more = false;
-/** @type {import("./liveness.js").Connection} */
-let connection = "connecting";
-/** @type {number | null} */
-let lostAt = null;
-let clockAhead = 0;
-let problem = "";
-const worst = new WorstFindings(() => (refetch.held ? refetch.ask() : showRuns()));
+const page = new AllRunsPage({ load });
+const worst = new WorstFindings(() => (page.held ? page.ask() : showRuns()));
 
 const filter = readFilter(location.search);
 text.value = filter.text;
@@ -34,49 +24,18 @@ state.value = filter.state;
 showProjects(filter.project ? [filter.project] : []);
 project.value = filter.project;
 
-const refetch = new Refetch(load, (error) => {
-  if (!(error instanceof AnswerError)) throw error;
-  problem = error.status === 0 ? "" : `The server could not answer: ${error.message}.`;
-  showLive();
-});
-
 for (const input of [text, state, project]) input.addEventListener("input", changed);
 byId("filter").addEventListener("submit", (event) => event.preventDefault());
 addEventListener("keydown", key);
-startTheme(byId("theme"), () => undefined);
-watchPointer(
-  () => refetch.hold(),
-  () => refetch.release(),
-);
-refetch.ask();
-setInterval(showLive, 1000);
-watchLive(root, null, {
-  onNews: () => refetch.ask(),
-  onAnew: () => refetch.ask(),
-  onBeat: () => undefined,
-  onConnection: (now) => {
-    if (now === "lost" && connection !== "lost") lostAt = serverNow();
-    connection = now;
-    showLive();
-  },
-  onClock: (now) => {
-    clockAhead = now - Date.now() / 1000;
-  },
-});
+page.start();
 
 async function load() {
   const answer = await fetchJson("/api/runs?limit=200");
-  return async () => {
-    if (refetch.held) {
-      refetch.ask();
-      return;
-    }
+  return () => {
     runs = answer.items;
     more = answer.next !== null;
-    problem = "";
     showProjects([...new Set(runs.map((run) => run.project))]);
     showRuns();
-    showLive();
   };
 }
 
@@ -95,7 +54,7 @@ function showRuns() {
   else
     fill(
       byId("runs"),
-      runTable(shown, (run) => worst.sentence(run), serverNow()),
+      runTable(shown, (run) => worst.sentence(run), page.now),
       more && newestOnly(),
     );
   // The rows are made anew: give the keyboard back its place.
@@ -133,20 +92,6 @@ function showProjects(names) {
     ...[...known].map((name) => element("option", { value: name }, name)),
   );
   project.value = chosen;
-}
-
-function serverNow() {
-  return Date.now() / 1000 + clockAhead;
-}
-
-function showLive() {
-  const { kind, text: words } = liveness({ connection, state: null, lastSeenAt: null, now: serverNow(), lostAt });
-  document.documentElement.dataset.live = kind;
-  setText(/** @type {Element} */ (byId("live").lastElementChild), words);
-  const lost = `The server does not answer since ${clock(lostAt ?? serverNow())}. What you see is from then; this page reconnects by itself.`;
-  const notice = kind === "lost" ? lost : problem;
-  byId("lost").hidden = notice === "";
-  setText(byId("lost"), notice);
 }
 
 function links() {

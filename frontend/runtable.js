@@ -81,8 +81,15 @@ function row(run, worst, now) {
       { class: "count", "data-label": "skipped" },
       run.attempted ? percent(run.skipped / run.attempted) : "–",
     ),
-    element("td", { class: "worst", "data-severity": severity }, ...found),
+    element("td", { class: "worst", "data-severity": severity }, firing(run), ...found),
   );
+}
+
+/** @param {RunLine} run */
+function firing({ id, firing }) {
+  if (!firing) return null;
+  const words = firing === 1 ? "1 alert fires" : `${firing} alerts fire`;
+  return element("a", { class: "fires", href: `${root}/alerts?run=${encodeURIComponent(id)}` }, words);
 }
 
 function dot() {

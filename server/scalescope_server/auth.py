@@ -33,7 +33,7 @@ TRAINERS_PATH = "/api/ingest"
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
 # Where people read the answer themselves.
-_PAGE = re.compile(r"/?|/runs/.*", re.DOTALL)
+_PAGE = re.compile(r"/?|/alerts|/runs/.*", re.DOTALL)
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 # What to do, for whoever reads it: the hook repeats the server's sentence in its log line.

@@ -52,6 +52,11 @@ def layer(request: Request, run: str, parameter: str) -> HTMLResponse:
     return _page(request, "layer.html", run, parameter)
 
 
+@router.get("/alerts")
+def alerts(request: Request) -> HTMLResponse:
+    return _page(request, "alerts.html")
+
+
 @router.get("/favicon.ico")
 def favicon() -> Response:
     return _answer("icon.svg", None, ASK_AGAIN)

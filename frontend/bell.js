@@ -1,0 +1,62 @@
+/** The bell on top of every page: how many alerts fire, on all runs. */
+
+import { setText } from "./elements.js";
+import { fetchJson } from "./fetching.js";
+import { Refetch } from "./refetch.js";
+
+/** The alerts of which a firing is on now. */
+export const FIRING = "state=firing&state=recovering";
+const MOST = 200;
+
+export class Bell {
+  #link;
+  #count;
+  /** Alerts that were told while this page was open, so that news which repeat them ask for nothing. */
+  #told = new Set();
+  #refetch = new Refetch(
+    () => this.#load(),
+    // Whether the server answers is told beside the bell.
+    () => undefined,
+  );
+
+  /** @param {HTMLElement} link */
+  constructor(link) {
+    this.#link = link;
+    this.#count = /** @type {HTMLElement} */ (link.lastElementChild);
+    this.ask();
+  }
+
+  /** Look again. */
+  ask() {
+    this.#refetch.ask();
+  }
+
+  /**
+   * Whether something is told of an alert that was not told before.
+   * @param {import("./live.js").News} news
+   */
+  take({ alerts }) {
+    const anew = alerts.filter(({ key }) => !this.#told.has(key));
+    for (const { key } of anew) this.#told.add(key);
+    if (anew.length) this.ask();
+    return anew.length > 0;
+  }
+
+  async #load() {
+    const answer = await fetchJson(`/api/alerts?${FIRING}&limit=${MOST}`);
+    return async () => this.#show(answer.items.length, answer.next !== null);
+  }
+
+  /**
+   * @param {number} firing
+   * @param {boolean} more
+   */
+  #show(firing, more) {
+    const number = more ? `${firing}+` : String(firing);
+    this.#link.dataset.firing = String(firing);
+    setText(this.#count, firing ? number : "");
+    const words = firing === 1 ? "1 alert fires" : `${firing ? number : "no"} alerts fire`;
+    this.#link.setAttribute("aria-label", `Alerts: ${words}`);
+    this.#link.title = words;
+  }
+}

@@ -1,0 +1,111 @@
+"""Alerts and their rules in a real Chromium, over a real server that judges."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.test_drawn import HOSTILE
+from tests.serving import Served, Trainer, hello, layout, ok, steps
+from tests.small_link import until
+
+pytestmark = pytest.mark.browser
+
+RULE = {"name": "low scale", "when": "when scale < 1", "severity": "critical", "channels": ["ops"]}
+
+
+def add(served: Served, **changes: object) -> int:
+    answer = served.call("POST", "/api/rules", body=RULE | changes)
+    assert answer.status == 201, answer.body
+    added: int = answer.json()["id"]
+    return added
+
+
+@pytest.fixture
+def trainer(served: Served) -> Iterator[Trainer]:
+    """One whose run makes :data:`RULE` fire at its 21st update, and nothing else."""
+    add(served)
+    with served.trainer(hello(world_size=1)) as connected:
+        connected.deliver(layout(0), steps(1, 0, 30, scale=[2.0] * 20 + [0.5] * 10))
+        until(lambda: bool(alerts(served)))
+        yield connected
+
+
+def alerts(served: Served) -> list[dict[str, Any]]:
+    found = ok(served, "/api/alerts?state=firing&state=recovering")["items"]
+    return [alert for alert in found if not alert["name"].startswith("pack/")]
+
+
+def card(page: Page, name: str = "low scale") -> Locator:
+    return page.locator("article.alert", has=page.get_by_role("heading", name=name, exact=True))
+
+
+def test_what_fires_tells_its_run_its_value_and_leads_to_exactly_that_view(
+    served: Served, page: Page, trainer: Trainer
+) -> None:
+    page.goto(f"{served.url}/alerts")
+    expect(card(page)).to_have_attribute("data-state", "firing")
+    expect(card(page)).to_contain_text("since update 20")
+    expect(card(page)).to_contain_text("value 0.5")
+    card(page).get_by_role("link", name="a run").click()
+    expect(page).to_have_url(re.compile(r"/runs/run-1\?from=0&to=221$"))
+
+
+def test_an_alert_is_acknowledged_muted_and_told_again(served: Served, page: Page, trainer: Trainer) -> None:
+    page.goto(f"{served.url}/alerts")
+    card(page).get_by_role("button", name="Acknowledge").click()
+    expect(card(page)).to_contain_text("acknowledged at")
+    card(page).get_by_label("Mute low scale").select_option("1 day")
+    expect(card(page)).to_contain_text("muted until")
+    card(page).get_by_role("button", name="Unmute").click()
+    expect(card(page)).not_to_contain_text("muted until")
+    (alert,) = alerts(served)
+    assert (alert["acknowledged_at"] is not None, alert["muted_until"]) == (True, None)
+
+
+def test_rules_are_listed_with_the_state_of_their_alerts_and_switched_off(
+    served: Served, page: Page, trainer: Trainer
+) -> None:
+    page.goto(f"{served.url}/alerts")
+    rule = page.locator("[data-rule]", has=page.get_by_role("link", name="low scale", exact=True))
+    expect(rule).to_contain_text("when scale < 1")
+    expect(rule).to_contain_text("1 firing")
+    expect(page.locator("[data-rule]", has_text="pack/scale-thrash")).to_contain_text("built-in")
+    rule.get_by_role("switch").uncheck()
+    expect(rule).to_contain_text("off")
+    expect(card(page)).to_have_count(0)
+    assert alerts(served) == []
+    page.get_by_label("Show").select_option("what is over")
+    expect(card(page)).to_have_attribute("data-state", "quiet")
+    expect(page).to_have_url(re.compile(r"show=quiet"))
+
+
+def test_the_bell_and_the_list_of_runs_tell_what_fires_as_it_begins(served: Served, page: Page) -> None:
+    add(served)
+    with served.trainer(hello(world_size=1)) as connected:
+        connected.deliver(layout(0), steps(1, 0, 3, scale=[2.0] * 3))
+        page.goto(served.url)
+        expect(page.get_by_role("link", name="a run")).to_be_visible()
+        expect(page.get_by_role("link", name="Alerts: no alerts fire")).to_be_visible()
+        connected.deliver(steps(2, 3, 1, scale=[0.5]))
+        bell = page.get_by_role("link", name=re.compile(r"Alerts: \d+ alerts? fires?"))
+        expect(bell).to_be_visible()
+        page.locator(".fires").click()
+        expect(page).to_have_url(re.compile(r"/alerts\?run=run-1$"))
+        expect(card(page)).to_be_visible()
+
+
+@pytest.mark.parametrize("path", ["/alerts", "/alerts?run=run-1"])
+def test_names_of_rules_and_runs_stay_text_and_fit_a_phone(served: Served, page: Page, path: str) -> None:
+    add(served, name=HOSTILE)
+    with served.trainer(hello(world_size=1, name=HOSTILE * 3, project=HOSTILE)) as connected:
+        connected.deliver(layout(0), steps(1, 0, 2, scale=[2.0, 0.5]))
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.goto(served.url + path)
+        expect(card(page, HOSTILE)).to_be_visible()
+    assert page.locator("img[src='x'], [href^='javascript:']").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
