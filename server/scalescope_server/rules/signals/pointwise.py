@@ -63,7 +63,6 @@ COMPARISONS: dict[ComparisonSign, Applicable] = {
 NEGATIVE = Applicable(operator.neg, np.negative)
 NONFINITE = Applicable(lambda value: not math.isfinite(value), lambda values: ~np.isfinite(values))
 FLAG = Applicable(bool, lambda values: values != 0.0)
-NOT = Applicable(operator.not_, np.logical_not)
 
 
 class Applied(Signal):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,18 @@ class Reach(Moving):
         self.column = full
 
 
+class _Said(NamedTuple):
+    """What a window says after each of m values told in a stretch, and first what it said before: each [m + 1].
+
+    ``newest``: the key of the last value that has entered it.
+    """
+
+    values: NDArray[np.float64]
+    known: NDArray[np.bool_]
+    bound: NDArray[np.int8]
+    newest: NDArray[np.float64]
+
+
 class Windowed(Signal):
     """A function of what a signal told in a window.
 
@@ -116,26 +128,36 @@ class Windowed(Signal):
     def stretch(self, span: Span) -> Column:
         (of,), keys = columns_of([self._of]), self._ruler.keys(span)
         told = np.flatnonzero(of.fresh & of.known & (of.bound == 0))
-        entered = np.isfinite(of.values[told]) if self._finite else np.ones(len(told), np.bool_)
-        results = self._results(keys[told], of.values[told], entered, span.at[told])
-        newest = np.maximum.accumulate(np.concatenate(([self._newest], np.where(entered, keys[told], -np.inf))))
-        # The carried result stands first: what was said before the stretch holds on until something is told.
-        assert self._reach.column is not None
-        full = self._reach.column[told]
-        early = 0 if self._early is None else self._early
-        known = np.array([self.value is not None, *((result is not None) for result in results)], np.bool_)
-        if self._early is None:
-            known[1:] &= full
-        values = np.array([self.value, *results], np.float64)
-        bound = np.concatenate(([self.bound], np.where(full, 0, early))).astype(np.int8)
+        said = self._said(told, keys[told], of.values[told], span.at[told])
         latest = np.zeros(len(span), np.intp)
         latest[told] = np.arange(1, len(told) + 1)
         latest = np.maximum.accumulate(latest)
         fresh = np.zeros(len(span), np.bool_)
-        fresh[told] = known[1:]
-        in_window = newest[latest] > keys - self._ruler.width
-        self._newest = float(newest[-1])
-        return Column(values[latest], known[latest] & in_window, fresh, bound[latest])
+        fresh[told] = said.known[1:]
+        in_window = said.newest[latest] > keys - self._ruler.width
+        self._newest = float(said.newest[-1])
+        return Column(said.values[latest], said.known[latest] & in_window, fresh, said.bound[latest])
+
+    def _said(
+        self,
+        told: NDArray[np.intp],
+        keys: NDArray[np.float64],
+        values: NDArray[np.float64] | NDArray[np.bool_],
+        at: NDArray[np.float64],
+    ) -> _Said:
+        entered = np.isfinite(values) if self._finite else np.ones(len(told), np.bool_)
+        results = self._results(keys, values, entered, at)
+        assert self._reach.column is not None
+        full = self._reach.column[told]
+        known = np.array([result is not None for result in results], np.bool_)
+        if self._early is None:
+            known &= full
+        return _Said(
+            _after(self.value, np.array(results, np.float64)),
+            _after(self.value is not None, known),
+            _after(self.bound, np.where(full, 0, self._early or 0)).astype(np.int8),
+            np.maximum.accumulate(_after(self._newest, np.where(entered, keys, -np.inf))),
+        )
 
     def _results(
         self,
@@ -152,6 +174,11 @@ class Windowed(Signal):
         if entered.all():
             return [push(key, value) for key, value in _rows(keys, values)]
         return [push(key, value) if enters else slide(key) for key, value, enters in _rows(keys, values, entered)]
+
+
+def _after(first: float | None, rest: NDArray[Any]) -> NDArray[Any]:
+    """None becomes NaN."""
+    return np.concatenate((np.array([first], rest.dtype), rest))
 
 
 def _timed(window: Rate, key: float, value: float, enters: bool, at: float) -> float | None:
