@@ -49,6 +49,7 @@ def trained(seed: int, steps: int, url: str) -> RunId:
     """The run of one training, all of it stored."""
     scope = train(SCENARIOS["healthy"], steps=steps, url=url, report=_unheard, seed=seed)
     assert not scope.stats.pending
+    print(f"seed {seed}: trained", flush=True)
     return RunId(scope.run_id)
 
 
