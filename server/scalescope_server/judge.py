@@ -20,10 +20,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
-from scalescope_server.judge_findings import Weighing
 from scalescope_server.judge_pass import Outcome, judge
 from scalescope_server.judge_pulses import PULSE_S, Pulses
-from scalescope_server.store.alert_records import Committed
 from scalescope_server.store.engine import Store
 from scalescope_server.store.errors import Busy, NotFound, StoreError
 from scalescope_server.store.leases import TERM_S, Claim
@@ -31,7 +29,6 @@ from scalescope_server.store.records import RunId
 from scalescope_server.store.vigil import Silence
 from scalescope_server.turns import LOOK_RUNS, LOOK_S, Failures, Tenure, Turns, look_again_at
 from scalescope_server.watching.keeper import Keeper
-from scalescope_server.watching.lookout import Lookout
 from scalescope_server.watching.pack import enter_pack
 
 # After a failed pass (a locked or full database) the run waits so long for its next turn.
@@ -89,7 +86,7 @@ class Judge:
         self._outbox = outbox
         self._pack = pack
         self._keeper = Keeper(store.reader, now)
-        self._pulses = Pulses(store.reader, self._keeper, holder, now)
+        self._pulses = Pulses(store, self._keeper, holder, now)
         self._errands = [
             _Errand(self._take_up_unjudged, look_again_s, clock() + look_again_s),
             _Errand(self._pulse, pulse_s, clock() + pulse_s),
@@ -248,51 +245,29 @@ class Judge:
 
     def _let_pass(self, silence: Silence) -> None:
         run, asked_at = silence.run, self._clock()
-        lookout = self._seen(silence)
+        lookout = self._pulses.let_pass(silence)
         if lookout is None:
-            self._pulses.passed(silence)
-            return
-        lookout.pass_time(self._pulses.pulse(silence, lookout))
-        lookout.tell_open()
-        if not lookout.outcome(None).alerts:
-            self._keeper.give_back(lookout)
-            self._pulses.passed(silence)
             return
         with self._awake:
             fence = self._tenure.fence(run, asked_at)
         if fence is None:
-            self._let_pass_as_ours(silence, asked_at)
-        else:
-            self._commit_pulse(silence, lookout, fence, asked_at)
+            self._let_pass_as_ours(run, asked_at)
+            return
+        outcome, tells = self._pulses.commit(silence, lookout, fence)
+        mine = outcome is not Outcome.SUPERSEDED
+        self._note(run, Claim(mine=mine, fence=fence, left_s=TERM_S), asked_at)
+        if outcome is Outcome.DONE:
+            self._hub.changed(run)
+        if tells:
+            self._outbox()
 
-    def _let_pass_as_ours(self, silence: Silence, asked_at: float) -> None:
+    def _let_pass_as_ours(self, run: RunId, asked_at: float) -> None:
         """Look again with the lease: another server may have gone on with the run since it was looked at."""
-        claim = _answered(self._store.writer.claim(silence.run, self._holder))
-        self._note(silence.run, claim, asked_at)
-        found = self._store.reader.silent_runs([silence.run], self._holder)
-        if claim.mine and silence.run in found:
-            self._let_pass(found[silence.run])
-
-    def _commit_pulse(self, silence: Silence, lookout: Lookout, fence: int, asked_at: float) -> None:
-        watched = lookout.outcome(fence)
-        committed = self._store.writer.commit_watched(watched).result()
-        mine = committed is not Committed.SUPERSEDED
-        self._note(silence.run, Claim(mine=mine, fence=fence, left_s=TERM_S), asked_at)
-        if committed is Committed.DONE:
-            lookout.committed()
-            self._keeper.give_back(lookout)
-            self._pulses.passed(silence)
-            self._hub.changed(silence.run)
-            if watched.tells:
-                self._outbox()
-
-    def _seen(self, silence: Silence) -> Lookout | None:
-        """The rules on a run as they stand; None where no rule watches it."""
-        found = self._keeper.stands_at(silence.run, silence.position)
-        if found is not None:
-            return found
-        weighing = Weighing(self._store, silence.run)
-        return self._keeper.take(self._store.reader.vigil(silence.run), weighing.start)
+        claim = _answered(self._store.writer.claim(run, self._holder))
+        self._note(run, claim, asked_at)
+        found = self._store.reader.silent_runs([run], self._holder)
+        if claim.mine and run in found:
+            self._let_pass(found[run])
 
     def _look(self, run: RunId) -> None:
         """Ask whose ``run`` is, and all others in the line that are not ours; what may be judged here has its turn."""

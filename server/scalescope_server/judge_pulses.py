@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from scalescope_server.judge_findings import Weighing
+from scalescope_server.judge_pass import Outcome, Pass
 from scalescope_server.rules.ticks import Pulse
-from scalescope_server.store.reader import Reader
+from scalescope_server.store.alert_records import Committed
+from scalescope_server.store.engine import Store
 from scalescope_server.store.records import RunId, RunState
 from scalescope_server.store.vigil import Silence
 from scalescope_server.watching.keeper import Keeper
@@ -28,8 +31,9 @@ _ENDED = ("finished", "crashed")
 class Pulses:
     """``now``: seconds since the epoch. ``holder``: this server, among those that share the database."""
 
-    def __init__(self, reader: Reader, keeper: Keeper, holder: str, now: Callable[[], float]) -> None:
-        self._reader = reader
+    def __init__(self, store: Store, keeper: Keeper, holder: str, now: Callable[[], float]) -> None:
+        self._store = store
+        self._reader = store.reader
         self._keeper = keeper
         self._holder = holder
         self._now = now
@@ -64,14 +68,44 @@ class Pulses:
             if silence.claim.mine and (run in waiting or self._says_something(silence, now)):
                 yield silence
 
-    def pulse(self, silence: Silence, lookout: Lookout) -> Pulse:
+    def let_pass(self, silence: Silence) -> Lookout | None:
+        """The rules on a run after this moment, where they say something new, which is to be committed."""
+        lookout = self._seen(silence)
+        if lookout is not None:
+            lookout.pass_time(self._pulse(silence, lookout))
+            lookout.tell_open()
+            if lookout.outcome(None).alerts:
+                return lookout
+            self._keeper.give_back(lookout)
+        self._passed(silence)
+        return None
+
+    def commit(self, silence: Silence, lookout: Lookout, fence: int) -> Pass:
+        """Store what they say under the lease with ``fence``."""
+        watched = lookout.outcome(fence)
+        committed = self._store.writer.commit_watched(watched).result()
+        if committed is not Committed.DONE:
+            return Pass(Outcome.SUPERSEDED if committed is Committed.SUPERSEDED else Outcome.MORE)
+        lookout.committed()
+        self._keeper.give_back(lookout)
+        self._passed(silence)
+        return Pass(Outcome.DONE, watched.tells)
+
+    def _seen(self, silence: Silence) -> Lookout | None:
+        """The rules on a run as they stand; None where no rule watches it."""
+        found = self._keeper.stands_at(silence.run, silence.position)
+        if found is not None:
+            return found
+        return self._keeper.take(self._reader.vigil(silence.run), Weighing(self._store, silence.run).start)
+
+    def _pulse(self, silence: Silence, lookout: Lookout) -> Pulse:
         """The moment that it is for a run, by the clock of its updates."""
         now = self._now()
         if lookout.at is None or silence.last_update_at is None:
             return Pulse(now, None, silence.state)
         return Pulse(lookout.at + max(now - silence.last_update_at, 0.0), lookout.at, silence.state)
 
-    def passed(self, silence: Silence) -> None:
+    def _passed(self, silence: Silence) -> None:
         """What rules say of this moment is committed, or nothing new."""
         self._states[silence.run] = silence.state
         last = silence.last_update_at

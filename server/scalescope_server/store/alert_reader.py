@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from scalescope_server.store import alerts, axis, rules, silences, ticks, vigil, watching
 from scalescope_server.store.alert_records import AlertHistory, KeptAlert, RuleBook, RuleRow, SilenceRow
 from scalescope_server.store.judging import Position
-from scalescope_server.store.records import RunId, TallyKind
+from scalescope_server.store.records import RunId
 from scalescope_server.store.snapshots import Snapshots, found_run
 from scalescope_server.store.ticks import Updates, Wanted
 from scalescope_server.store.vigil import Silence, Vigil
@@ -104,15 +104,10 @@ class AlertReader(Snapshots, ABC):
             read = ticks.read_updates(connection, found, wanted, after, until, limit, self._silent_before())
             return read, found.world_size
 
-    def sampled_steps(self, run: RunId, first: int, last: int) -> list[int]:
-        """The steps from ``first`` to ``last`` at which gradients were sampled."""
+    def measured_steps(self, run: RunId, first: int, last: int) -> dict[str, list[int]]:
+        """Kind -> the steps from ``first`` to ``last`` at which it was told; see :func:`axis.measured_steps`."""
         with self.reading() as connection:
-            return axis.sampled_steps(connection, found_run(connection, run).key, first, last)
-
-    def tallied_steps(self, run: RunId, kind: TallyKind, first: int, last: int) -> list[int]:
-        """The steps from ``first`` to ``last`` at which tallies of this kind were told."""
-        with self.reading() as connection:
-            return axis.tallied_steps(connection, found_run(connection, run).key, kind, first, last)
+            return axis.measured_steps(connection, found_run(connection, run).key, first, last)
 
     def look_back(self, run: RunId, position: Position, updates: int, seconds: float) -> Position:
         """The position before which nothing is within so many updates or seconds of that at ``position``."""

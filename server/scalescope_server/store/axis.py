@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, bindparam, select
+from sqlalchemy import Connection, Row, Select, Table, bindparam, select, union
 
 from scalescope_server.store import tables
 from scalescope_server.store.judging import BEFORE_ALL, Position
@@ -45,14 +46,14 @@ def look_back(connection: Connection, run: int, position: Position, updates: int
     return BEFORE_ALL
 
 
-def sampled_steps(connection: Connection, run: int, first: int, last: int) -> list[int]:
-    """The steps from ``first`` to ``last`` at which any rank has sampled its gradients."""
-    return list(connection.execute(_SAMPLED, {"of_run": run, "first": first, "last": last}).scalars())
-
-
-def tallied_steps(connection: Connection, run: int, kind: str, first: int, last: int) -> list[int]:
-    """The steps from ``first`` to ``last`` at which any rank has told tallies of this kind."""
-    return list(connection.execute(_TALLIED, {"of_run": run, "of_kind": kind, "first": first, "last": last}).scalars())
+def measured_steps(connection: Connection, run: int, first: int, last: int) -> dict[str, list[int]]:
+    """Kind -> the steps from ``first`` to ``last`` at which any rank has told it, in order: "grad" of samples, and each
+    kind of tally.
+    """
+    found: dict[str, list[int]] = {}
+    for kind, step in connection.execute(_MEASURED, {"of_run": run, "first": first, "last": last}):
+        found.setdefault(kind, []).append(step)
+    return found
 
 
 _segment, _step = tables.segment.c, tables.step.c
@@ -75,12 +76,13 @@ _RANKS = (
 )
 
 
-def _steps_with(table: Table, kind: ColumnElement[bool]) -> Select[Any]:
+def _steps_of(table: Table, kinds: Sequence[str]) -> Select[Any]:
     row = table.c
     # The index has kinds and ranks before the steps.
-    chosen = select(row.step).where(row.run == bindparam("of_run"), kind, row.rank.in_(_RANKS))
-    return chosen.where(row.step.between(bindparam("first"), bindparam("last"))).distinct().order_by(row.step)
+    chosen = select(row.kind, row.step).where(row.run == bindparam("of_run"), row.kind.in_(kinds), row.rank.in_(_RANKS))
+    return chosen.where(row.step.between(bindparam("first"), bindparam("last")))
 
 
-_SAMPLED = _steps_with(tables.sample, tables.sample.c.kind == "grad")
-_TALLIED = _steps_with(tables.tally, tables.tally.c.kind == bindparam("of_kind"))
+_MEASURED = union(
+    _steps_of(tables.sample, ("grad",)), _steps_of(tables.tally, ("parameter", "module", "probe"))
+).order_by("kind", "step")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from fnmatch import fnmatchcase
 
 from scalescope_server.rules.dependence import Lookback
@@ -69,18 +69,19 @@ class Keeper:
             return None
         position = start() if vigil.position is None else vigil.position
         lookout = Lookout(vigil, entries, self._reader.kept_alerts(vigil.run), position, self._surroundings(vigil))
-        begin = self._back(vigil.run, position, [entry.compiled.lookback for entry in entries])
+        begin = self._back(vigil.run, position, {entry.compiled.lookback for entry in entries})
         past = past_openings(self._reader.findings(vigil.run)) if lookout.needs.findings else None
         for stretch in all_stretches(self._reader, vigil.run, lookout.needs, begin, position, past):
             lookout.replay(stretch)
         return lookout
 
-    def _back(self, run: RunId, position: Position, reaches: Sequence[Lookback]) -> Position:
+    def _back(self, run: RunId, position: Position, reaches: Collection[Lookback]) -> Position:
         """From where on updates are to be seen again; one at least, since it says when it was."""
-        updates = max(reach.updates for reach in reaches)
-        seconds = max(reach.seconds for reach in reaches)
-        for _ in range(max(1, *(reach.times for reach in reaches))):
-            position = self._reader.look_back(run, position, max(1, updates), seconds)
+        return min(self._farther(run, position, reach) for reach in {Lookback(updates=1, times=1), *reaches})
+
+    def _farther(self, run: RunId, position: Position, reach: Lookback) -> Position:
+        for _ in range(reach.times):
+            position = self._reader.look_back(run, position, reach.updates, reach.seconds)
         return position
 
     def _surroundings(self, vigil: Vigil) -> Callable[[], Surroundings]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
@@ -39,45 +40,59 @@ def read_layers(reader: Reader, span: Span, measures: Collection[str]) -> ByStep
 
     A measure of updates is that of a tally where there is one, as in the layers' own pages.
     """
-    found: ByStep = {}
+    told = reader.measured_steps(span.run, span.first, span.last)
+    if not told:
+        return {}
+    reading = _Reading(reader, span, reader.listed(span.run, stop=span.last + 1))
     tallied = [TALLIED[name] for name in TALLIED if name in measures]
-    for kind in sorted({PLANS[name].kind for name in tallied}):
-        _add_tallied(reader, span, kind, [name for name in tallied if PLANS[name].kind == kind], found)
+    for kind in sorted({PLANS[name].kind for name in tallied} & told.keys()):
+        reading.tallied(kind, told[kind], [name for name in tallied if PLANS[name].kind == kind])
     sampled = [SAMPLED[name] for name in SAMPLED if name in measures and name not in TALLIED]
-    if sampled:
-        _add_sampled(reader, span, sampled, found)
-    return found
+    if sampled and "grad" in told:
+        reading.sampled(told["grad"], sampled)
+    return reading.found
 
 
-def _add_sampled(reader: Reader, span: Span, measures: Sequence[MeasureName], found: ByStep) -> None:
-    steps = reader.sampled_steps(span.run, span.first, span.last)
-    rows = computed_rows(_listed(reader, span).parameters) if steps else []
-    formats, positions = [row.format for row in rows], [row.position for row in rows]
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Gathers in ``found`` what is stored at steps of ``span``."""
 
-    def read(start: int, stop: int) -> list[SampleBucket]:
-        bucket, samples = reader.samples(span.run, start=start, stop=stop, parameters=positions)
-        return samples if bucket == 1 else []
+    reader: Reader
+    span: Span
+    listed: Listed
+    found: ByStep = field(default_factory=dict)
 
-    for column in _columns(read, steps, span.ranks, cells=BINS * len(rows)):
-        parts = [Part(sample.table, sample.scale, sample.samples, sample.periodic) for sample in column]
-        for name in measures:
-            _add(found, column[0].step, name, rows, evaluate(name, parts, formats))
+    def sampled(self, steps: Sequence[int], measures: Sequence[MeasureName]) -> None:
+        rows = computed_rows(self.listed.parameters)
+        formats, positions = [row.format for row in rows], [row.position for row in rows]
 
+        def read(start: int, stop: int) -> list[SampleBucket]:
+            bucket, samples = self.reader.samples(self.span.run, start=start, stop=stop, parameters=positions)
+            return samples if bucket == 1 else []
 
-def _add_tallied(reader: Reader, span: Span, kind: TallyKind, measures: Sequence[TallyMeasure], found: ByStep) -> None:
-    steps = reader.tallied_steps(span.run, kind, span.first, span.last)
-    rows = _tallied_rows(kind, _listed(reader, span)) if steps else []
-    # A format that is not known is taken for fp16, whose range is the narrowest.
-    formats, positions = [row.format or FP16 for row in rows], [row.position for row in rows]
-    names = sorted({column for name in measures for column in PLANS[name].columns})
+        for column in _columns(read, steps, self.span.ranks, cells=BINS * len(rows)):
+            parts = [Part(sample.table, sample.scale, sample.samples, sample.periodic) for sample in column]
+            for name in measures:
+                self._add(column[0].step, name, rows, evaluate(name, parts, formats))
 
-    def read(start: int, stop: int) -> list[TallyBucket]:
-        bucket, tallies = reader.tallies(span.run, kind, names, positions, start=start, stop=stop)
-        return tallies if bucket == 1 else []
+    def tallied(self, kind: TallyKind, steps: Sequence[int], measures: Sequence[TallyMeasure]) -> None:
+        rows = _tallied_rows(kind, self.listed)
+        # A format that is not known is taken for fp16, whose range is the narrowest.
+        formats, positions = [row.format or FP16 for row in rows], [row.position for row in rows]
+        names = sorted({column for name in measures for column in PLANS[name].columns})
 
-    for column in _columns(read, steps, span.ranks, cells=len(names) * len(rows)):
-        for name in measures:
-            _add(found, column[0].step, name, rows, PLANS[name].read(column, formats))
+        def read(start: int, stop: int) -> list[TallyBucket]:
+            bucket, tallies = self.reader.tallies(self.span.run, kind, names, positions, start=start, stop=stop)
+            return tallies if bucket == 1 else []
+
+        for column in _columns(read, steps, self.span.ranks, cells=len(names) * len(rows)):
+            for name in measures:
+                self._add(column[0].step, name, rows, PLANS[name].read(column, formats))
+
+    def _add(self, step: int, name: str, rows: Sequence[LayerRow], values: NDArray[np.float64]) -> None:
+        known = np.flatnonzero(~np.isnan(values)).tolist()
+        listed = values.tolist()
+        self.found.setdefault(step, {})[name] = {rows[row].name: listed[row] for row in known}
 
 
 def _columns(
@@ -91,17 +106,7 @@ def _columns(
             yield list(column)
 
 
-def _add(found: ByStep, step: int, name: str, rows: Sequence[LayerRow], values: NDArray[np.float64]) -> None:
-    known = np.flatnonzero(~np.isnan(values)).tolist()
-    listed = values.tolist()
-    found.setdefault(step, {})[name] = {rows[row].name: listed[row] for row in known}
-
-
 def _tallied_rows(kind: TallyKind, listed: Listed) -> list[LayerRow]:
     if kind == "module":
         return module_rows(listed.modules, listed.parameters, listed.setup)
     return stored_rows(listed.parameters)
-
-
-def _listed(reader: Reader, span: Span) -> Listed:
-    return reader.listed(span.run, stop=span.last + 1)
