@@ -55,7 +55,6 @@ void loadRun();
 
 async function load() {
   const query = page.query(Math.max(card.width, 200));
-  const range = page.axis;
   const path = runPath(page.run, `/figures/layers/${encodeURIComponent(parameter)}`);
   const found = await fetchJson(`${path}?${query}`);
   return {
@@ -65,11 +64,11 @@ async function load() {
       inForce = found.scale;
       columns = found.chart.figure.layout.meta?.octaves ?? [];
       format = found.parameter.compute_format;
-      await card.draw(found.chart, range, page.now);
+      await card.draw(found.chart, page.axis, page.now);
       showParameter(found.parameter, found.names);
       showSlider();
       for (const chart of /** @type {import("./plotly.d.ts").Chart[]} */ (found.lines)) {
-        await lineCard(chart).draw(chart, range, page.now);
+        await lineCard(chart).draw(chart, page.axis, page.now);
       }
       showProbe(probe, found.probe, format);
     },

@@ -55,7 +55,6 @@ async function load() {
   const query = page.query(Math.max(card.width, 200));
   query.set("measure", page.view.measure);
   if (page.view.match) query.set("match", page.view.match);
-  const range = page.axis;
   const answer = await fetchJson(`${runPath(page.run, "/figures/layers")}?${query}`);
   return {
     step: answer.step,
@@ -63,7 +62,7 @@ async function load() {
       showMeasures(answer.measures);
       rows = answer.rows;
       card.height = heightOf(rows.length);
-      await card.draw(answer.chart, range, page.now);
+      await card.draw(answer.chart, page.axis, page.now);
       const cut = rows.length < answer.total ? `, the first ${count(rows.length)} shown` : "";
       setText(byId("matches"), `${count(answer.total)} ${answer.called}${answer.total === 1 ? "" : "s"}${cut}`);
       setText(byId("hint"), hints[answer.called === "module" ? "module" : "layer"]);

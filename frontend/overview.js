@@ -81,14 +81,13 @@ async function load() {
   const view = String(query);
   const all = cards.size > 0 && (view !== allDrawn.view || performance.now() - allDrawn.at >= OUT_OF_SIGHT_EVERY_MS);
   if (!all) for (const name of inView) query.append("chart", name);
-  const range = page.axis;
   const answer = await fetchJson(`${runPath(page.run, "/figures")}?${query}`);
   return {
     step: answer.step,
     draw: async () => {
       for (const { name, title } of answer.available) addCard(name, title);
       for (const chart of /** @type {Chart[]} */ (answer.charts))
-        await cards.get(chart.name)?.draw(chart, range, page.now);
+        await cards.get(chart.name)?.draw(chart, page.axis, page.now);
       if (all) allDrawn = { ...allDrawn, view, at: performance.now() };
       else askForAll(view);
       tiles.showHeadline(answer.tiles);

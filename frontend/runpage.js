@@ -135,7 +135,10 @@ export class RunPage {
     return query;
   }
 
-  /** What the time axis shows when the reader chose it. @returns {[number, number] | null} */
+  /**
+   * What the time axis shows when the reader chose it. Ask when drawing: they may have chosen since the data was asked for.
+   * @returns {[number, number] | null}
+   */
   get axis() {
     return this.view.range && [this.view.range[0] - 0.5, this.view.range[1] - 0.5];
   }

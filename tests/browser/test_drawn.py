@@ -6,7 +6,7 @@ import re
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from scalescope.wire import Event, Layout, Parameter, Record
 
 from tests.browser.conftest import Complaints
@@ -145,6 +145,24 @@ def test_a_zoom_moves_every_chart_and_survives_new_data(served: Served, page: Pa
         drawn(page, 79)
         assert axis(page, "scale")[1] > 79
         assert axis(page, "loss")[1] > 79
+
+
+def test_figures_that_were_asked_for_before_a_zoom_do_not_undo_it(served: Served, page: Page) -> None:
+    asked: list[Route] = []
+    with served.trainer(hello()) as trainer:
+        deliver(trainer)
+        page.goto(served.url + RUN)
+        drawn(page, 59)
+        page.route(re.compile(r"/figures\?"), lambda route: asked.append(route))
+        with page.expect_request(re.compile(r"/figures\?")):
+            deliver(trainer, 60, 5)
+        drag(page, 0.25, 0.75)
+        expect(page).to_have_url(re.compile("from="))
+        zoomed = axis(page, "scale")
+        asked[0].continue_()
+        drawn(page, 64)
+        assert axis(page, "scale") == zoomed
+        page.unroute_all(behavior="ignoreErrors")
 
 
 def test_nothing_is_redrawn_while_the_reader_drags(served: Served, page: Page) -> None:
