@@ -35,9 +35,9 @@ test-js: $(VENV)/.node
 test-py: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not browser" -n $(WORKERS) --dist loadfile $(ARGS)
 
-# In a process of their own: the browser's driver keeps an event loop running in the thread of the tests.
+# In processes of their own: the browser's driver keeps an event loop running in the thread of the tests.
 test-browser: $(VENV)/.dev chromium
-	$(BIN)/python -m pytest -m browser $(ARGS)
+	$(BIN)/python -m pytest tests/browser -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: $(VENV)/.dev $(VENV)/.node ## Format, lint, types, import contracts, JavaScript types
 	$(BIN)/ruff format --check .
@@ -63,7 +63,9 @@ bench: $(VENV)/.dev chromium ## Measure hook and server, beside the usual ones w
 	$(BIN)/python -m benchmarks.long_run
 	$(BIN)/python -m benchmarks.servers
 	$(BIN)/python -m benchmarks.in_and_out
+	$(BIN)/python -m benchmarks.rules
 	$(BIN)/python -m benchmarks.hook_to_pixel
+	$(BIN)/python -m benchmarks.skip_to_webhook
 
 chaos: $(VENV)/.dev ## Kill, cut, lock and fill everything at random and compare every row (ARGS="--rounds 20 --seed N --only kill-server")
 	$(BIN)/python -m tests.chaos $(ARGS)

@@ -19,7 +19,7 @@ from tests.serving import Address, hello, layout, steps
 
 pytestmark = pytest.mark.browser
 
-STEPS = 300
+STEPS = 100
 DEADLINE_S = 120.0
 SCALESCOPE = (sys.executable, "-c", "import sys; from scalescope.cli import main; sys.exit(main())")
 
