@@ -39,7 +39,8 @@ def look_back(connection: Connection, run: int, position: Position, updates: int
         while rows := connection.execute(_BACK, {"of_run": run, "of_segment": segment.key, "upto": upto}).all():
             latest = rows[0].at if latest is None else latest
             for step, at in rows:
-                if left <= 0 and not at >= latest - seconds:
+                # Without a span of time, a clock that was set back is nobody's business.
+                if left <= 0 and not (seconds > 0 and at >= latest - seconds):
                     return Position(segment.ordinal, step)
                 left -= 1
             upto = rows[-1].step - 1
