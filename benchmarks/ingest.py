@@ -6,7 +6,7 @@ it, in commits of the same size, each on the disk (see ``raw_engines``). All are
 the rounds. A trainer that sends a thousand updates a second tells what an acknowledgement takes when nothing waits;
 ten minutes of training, sent as fast as it goes, tell what the server holds.
 
-    python -m benchmarks.ingest [--updates 20000] [--samples 2000] [--rounds 3]
+    python -m benchmarks.ingest [--updates 50000] [--samples 10000] [--rounds 3]
 """
 
 from __future__ import annotations
@@ -183,8 +183,8 @@ def measure(updated: int, sampled: int, rounds: int, minutes: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--updates", type=int, default=20_000)
-    parser.add_argument("--samples", type=int, default=2_000)
+    parser.add_argument("--updates", type=int, default=50_000)
+    parser.add_argument("--samples", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=int, default=MINUTES)
     parser.add_argument("--trackio", type=int, help=argparse.SUPPRESS)
