@@ -3,6 +3,7 @@
 import { AlertCard } from "./alertcard.js";
 import { statesByRule, urgent } from "./alertstate.js";
 import { AllRunsPage } from "./allruns.js";
+import { RuleEditor } from "./editor.js";
 import { byId, element, fill, setText } from "./elements.js";
 import { AnswerError, fetchJson, sendJson } from "./fetching.js";
 import { given, ruleTable } from "./rulelist.js";
@@ -60,6 +61,7 @@ async function load() {
     rules = known;
     showAlerts();
     showRules();
+    showEditor();
   };
 }
 
@@ -140,6 +142,16 @@ function showRules() {
   if (!rules || key === rulesShown) return;
   rulesShown = key;
   fill(byId("rules"), ruleTable(rules, states, turn));
+}
+
+/** Once: what is typed stays, whatever comes. */
+function showEditor() {
+  const asked = new URLSearchParams(location.search).get("rule");
+  if (asked === null || !rules || !byId("editor").hidden) return;
+  const rule = rules.find(({ id }) => String(id) === asked) ?? null;
+  byId("editor").hidden = false;
+  if (!rule && asked !== "new") fill(byId("editor"), "There is no such rule any more.");
+  else fill(byId("editor"), new RuleEditor(rule).root);
 }
 
 /** @param {Alert} alert */

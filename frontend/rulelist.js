@@ -83,7 +83,7 @@ function row(rule, states, onSwitch) {
   ];
   return element(
     "tr",
-    { "data-rule": rule.id, "data-off": !rule.enabled },
+    { "data-rule": rule.id, "data-off": !rule.enabled, "data-fires": states.has("firing") },
     element("td", { class: "switch" }, turn),
     element(
       "td",
