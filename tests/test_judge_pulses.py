@@ -11,7 +11,7 @@ from scalescope_server.judge import Judge
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.records import RunId
 
-from tests.batches import STARTED_AT
+from tests.batches import STARTED_AT, hello
 from tests.watched import Clock, Training, add_rule, moves, outbox, state_of
 
 pytestmark = pytest.mark.both_engines
@@ -185,3 +185,19 @@ def test_of_two_servers_one_tells_of_a_silence_and_the_other_goes_on_when_it_is_
     pass_time(other, clock, 700)
     one._pulse()
     assert [line[:2] for line in outbox(store)] == [("fired", 1), ("resolved", 1), ("fired", 2)]
+
+
+def test_updates_that_waited_for_a_rank_are_judged_by_rules_once_it_has_died(store: Store, clock: Clock) -> None:
+    add_rule(store, "when rank disagreement(scale) or scale < 1")
+    judge = judge_of(store, clock)
+    ranks = [Training(store, hello(rank=rank, world_size=2)) for rank in range(2)]
+    ranks[1].tell(2.0, at=clock())
+    ranks[0].tell(2.0, 0.5, at=clock())
+    take_up(judge)
+    assert store.reader.unjudged() == ["run"]
+    clock.seconds += 50
+    take_up(judge)
+    assert moves(store) == []
+    clock.seconds += 20
+    take_up(judge)
+    assert (moves(store), store.reader.unjudged()) == ([("firing", 1)], [])

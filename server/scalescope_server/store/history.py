@@ -103,12 +103,11 @@ def read_judgement(connection: Connection, run: int) -> tuple[int, bytes]:
 
 
 def unjudged(connection: Connection) -> list[RunId]:
-    """Runs of which more or other updates are stored than are judged."""
+    """Runs of which more or other updates are stored than are judged, or to which rules have not come so far."""
     run, row = tables.run.c, tables.judgement.c
+    is_left = or_(row.updates.is_(None), row.updates != run.attempted, row.rules_step < run.last_step)
     query = (
-        select(run.id)
-        .outerjoin(tables.judgement, row.run == run.key)
-        .where(~run.doomed, run.attempted > 0, or_(row.updates.is_(None), row.updates != run.attempted))
+        select(run.id).outerjoin(tables.judgement, row.run == run.key).where(~run.doomed, run.attempted > 0, is_left)
     )
     return [RunId(found) for found in connection.execute(query).scalars()]
 
