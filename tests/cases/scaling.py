@@ -90,7 +90,7 @@ def summed_at_the_start(url: str) -> scalescope.Scope:
 def probing(url: str) -> scalescope.Scope:
     """VMamba#252: now and then a doubling is too much, and the scale comes back."""
     model = linear(16, 16)
-    return trained(url, model, GradScaler("cpu", growth_interval=200), 1000, summed(model))
+    return trained(url, model, GradScaler("cpu", growth_interval=200), 700, summed(model))
 
 
 def one_batch(url: str) -> scalescope.Scope:
@@ -124,14 +124,14 @@ def sawtooth(url: str) -> scalescope.Scope:
 def short_interval(url: str) -> scalescope.Scope:
     """metaseq: with a growth interval of 20 one update in twenty is lost, for ever."""
     model = linear(16, 16)
-    return trained(url, model, GradScaler("cpu", growth_interval=20), 400, summed(model))
+    return trained(url, model, GradScaler("cpu", growth_interval=20), 250, summed(model))
 
 
 def zero_gradients(url: str) -> scalescope.Scope:
     """pytorch#98828: nothing ever overflows, and the scale doubles up to 2^127."""
     model = linear(4, 4)
     rows = torch.randn(8, 4)
-    return trained(url, model, GradScaler("cpu", growth_interval=1), 200, lambda _: answer(model, rows).sum() * 0.0)
+    return trained(url, model, GradScaler("cpu", growth_interval=1), 80, lambda _: answer(model, rows).sum() * 0.0)
 
 
 def tiny_loss_in_fp32(url: str) -> scalescope.Scope:
@@ -139,7 +139,7 @@ def tiny_loss_in_fp32(url: str) -> scalescope.Scope:
     model = linear(4, 4)
     rows = torch.randn(8, 4)
     return trained(
-        url, model, GradScaler("cpu", growth_interval=1), 120, lambda _: answer(model, rows).square().sum() * 1e-30
+        url, model, GradScaler("cpu", growth_interval=1), 80, lambda _: answer(model, rows).square().sum() * 1e-30
     )
 
 
@@ -151,7 +151,7 @@ def scaler_under_bf16(url: str) -> scalescope.Scope:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return answer(model, torch.randn(8, 16)).square().mean()
 
-    return trained(url, model, GradScaler("cpu", growth_interval=10), 600, loss_at)
+    return trained(url, model, GradScaler("cpu", growth_interval=5), 260, loss_at)
 
 
 def scaler_of_bf16_weights(url: str) -> scalescope.Scope:
@@ -159,7 +159,7 @@ def scaler_of_bf16_weights(url: str) -> scalescope.Scope:
     model = linear(16, 16).to(torch.bfloat16)
     rows = torch.randn(8, 16, dtype=torch.bfloat16)
     return trained(
-        url, model, GradScaler("cpu", growth_interval=10), 100, lambda _: answer(model, rows).float().square().mean()
+        url, model, GradScaler("cpu", growth_interval=5), 60, lambda _: answer(model, rows).float().square().mean()
     )
 
 
