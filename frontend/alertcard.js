@@ -1,5 +1,6 @@
 /** One alert: what happened where, and what a reader can do about it. */
 
+import { dated, pastOf } from "./alertpast.js";
 import { evidence, sinceText, viewOf } from "./alertstate.js";
 import { element, raisedText, setText } from "./elements.js";
 import { root } from "./fetching.js";
@@ -24,13 +25,15 @@ const MUTES = [
 export class AlertCard {
   /** @type {Alert} */ #alert;
   #since = element("span");
+  #past = element("details", {}, element("summary", {}, "History and deliveries"));
 
   /**
    * @param {Alert} alert
    * @param {Deeds} deeds
    * @param {number} now
+   * @param {boolean} [open] whether its past is shown
    */
-  constructor(alert, deeds, now) {
+  constructor(alert, deeds, now, open = false) {
     this.#alert = alert;
     this.root = element(
       "article",
@@ -39,8 +42,16 @@ export class AlertCard {
       this.#where(),
       ...this.#told(now),
       this.#tools(deeds, now),
+      this.#past,
     );
+    this.#past.append(...pastOf(alert));
+    this.#past.open = open;
     this.tick(now);
+  }
+
+  /** Whether its past is shown. */
+  get open() {
+    return this.#past.open;
   }
 
   /** @param {number} now */
@@ -124,9 +135,4 @@ export class AlertCard {
  */
 function isMuted(until, now) {
   return until !== null && until > now;
-}
-
-/** @param {number} at seconds since the epoch */
-function dated(at) {
-  return new Date(at * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
 }

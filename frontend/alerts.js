@@ -116,10 +116,9 @@ function showAlerts() {
   for (const alert of alerts) {
     const key = JSON.stringify(alert);
     const before = cards.get(alert.id);
-    kept.set(
-      alert.id,
-      before?.key === key ? before : { key, card: new AlertCard(alert, { acknowledge, mute }, page.now) },
-    );
+    const deeds = { acknowledge, mute };
+    const isOpen = before?.card.open;
+    kept.set(alert.id, before?.key === key ? before : { key, card: new AlertCard(alert, deeds, page.now, isOpen) });
   }
   const same = [...kept.values()].map(({ card }) => card.root);
   const shown = [...byId("alerts").children];

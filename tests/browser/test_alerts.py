@@ -68,6 +68,18 @@ def test_an_alert_is_acknowledged_muted_and_told_again(served: Served, page: Pag
     assert (alert["acknowledged_at"] is not None, alert["muted_until"]) == (True, None)
 
 
+def test_an_alerts_past_and_its_deliveries_are_shown_and_stay_open(
+    served: Served, page: Page, trainer: Trainer
+) -> None:
+    page.goto(f"{served.url}/alerts")
+    card(page).get_by_text("History and deliveries").click()
+    expect(card(page).locator("tr", has_text="quiet")).to_contain_text("firing20value 0.5")
+    expect(card(page).locator("tr", has_text="ops")).to_contain_text("there is no channel 'ops'")
+    card(page).get_by_role("button", name="Acknowledge").click()
+    expect(card(page)).to_contain_text("acknowledged at")
+    expect(card(page).get_by_role("heading", name="Deliveries")).to_be_visible()
+
+
 def test_rules_are_listed_with_the_state_of_their_alerts_and_switched_off(
     served: Served, page: Page, trainer: Trainer
 ) -> None:
