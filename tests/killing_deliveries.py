@@ -1,5 +1,8 @@
 """A server killed between firing and delivery, again and again: each alert is told at least once, under one key.
 
+In each round some alerts wait in the outbox when it starts, and a trainer sends the update at which a rule fires: it is
+killed while the first are on their way and the last is judged, or is not yet.
+
 ``python -m tests.killing_deliveries --rounds 20`` plays more rounds than the tests do, and says what it found.
 """
 
@@ -20,20 +23,30 @@ from pathlib import Path
 
 import msgspec
 from scalescope_server.delivery.notice import notice_key
+from scalescope_server.rules.spec import Rule
 from scalescope_server.store import tables
 from scalescope_server.store.alert_records import DeliveryRow
 from scalescope_server.store.channels import ChannelRow
 from scalescope_server.store.engine import backend_of, open_store
 from scalescope_server.store.notices import enter_deliveries
-from sqlalchemy import Engine, select
+from scalescope_server.store.outbox import BROWSER
+from scalescope_server.watching.book import spec_of
+from sqlalchemy import Engine, func, select
 
-from tests.batches import Dictation, batch, hello
+from tests.batches import Dictation, batch
+from tests.batches import hello as another
 from tests.notices import notice
 from tests.receiving import DEADLINE_S, SECRET, Receiver, receiving
+from tests.serving import Address, hello, steps
 
 SETTINGS = 'allow_targets = ["127.0.0.0/8"]\npublic_url = "https://scale.example.com"\n'
-# Of one round, fired while no server runs, and while one does.
-FIRED_BEFORE, FIRED_DURING = 2, 3
+# A server is killed so soon after the update at which the rule fires.
+LONGEST_S = 0.3
+# Of one round, what waits when the server starts.
+WAITING = 3
+RULE = Rule("below one", "when scale < 1", channels=("chat",))
+# What the built-in rules say of these runs is not asked for.
+OURS = {RULE.name, notice().rule}
 
 
 @dataclass
@@ -58,32 +71,34 @@ def play(folder: Path, rounds: int, seed: int) -> Found:
     settings.chmod(0o600)
     with receiving() as receiver, _prepared(database, receiver, rounds) as engine:
         for number in range(rounds):
-            found.keys += _fire(engine, f"{number} before", FIRED_BEFORE)
+            found.keys += _enter(engine, f"channel {number}")
             receiver.hold.clear()
+            so_far = len(receiver.received)
             with _serving(database, settings) as server:
-                so_far = len(receiver.received)
                 receiver.wait(so_far + 1)
-                found.keys += _fire(engine, f"{number} during", FIRED_DURING)
+                found.keys.append(_fire(server.address, f"run-{number}"))
                 if draw.random() < 0.5:
-                    # The answer is on its way: perhaps it is noted, perhaps not.
+                    # The answers are on their way: perhaps they are noted, perhaps not.
                     receiver.hold.set()
-                server.kill()
+                time.sleep(draw.random() * LONGEST_S)
+                server.process.kill()
             receiver.hold.set()
         with _serving(database, settings):
-            _until_nothing_waits(engine)
+            _until_nothing_waits(engine, len(found.keys))
         _count(receiver, found)
     return found
 
 
 @contextmanager
 def _prepared(database: str, receiver: Receiver, rounds: int) -> Iterator[Engine]:
-    """A run, and for what fires at once a channel each, so that nothing waits for what was told before."""
+    """A run, and for each round a channel, so that nothing waits for what was told before."""
     with closing(open_store(database)) as store:
-        store.writer.append(batch(hello(), Dictation().steps(0, 5))).result()
+        store.writer.append(batch(another(), Dictation().steps(0, 5))).result()
         config = {"url": receiver.url, "secret": SECRET}
-        for name in (f"{number} {when}" for number in range(rounds) for when in ("before", "during")):
+        for name in ("chat", *(f"channel {number}" for number in range(rounds))):
             row = ChannelRow(name=name, kind="webhook", config=config, enabled=True, created_at=1.0)
             assert store.writer.add_channel(row).result()
+        store.writer.add_rule(spec_of(RULE), time.time()).result()
     engine = backend_of(database).writing()
     try:
         yield engine
@@ -91,9 +106,9 @@ def _prepared(database: str, receiver: Receiver, rounds: int) -> Iterator[Engine
         engine.dispose()
 
 
-def _fire(engine: Engine, channel: str, count: int) -> list[str]:
-    """Let alerts fire: what the judge commits of them is in the outbox."""
-    told = [notice(firing=firing) for firing in range(1, count + 1)]
+def _enter(engine: Engine, channel: str) -> list[str]:
+    """Let alerts have fired: what the judge commits of them is in the outbox."""
+    told = [notice(firing=firing) for firing in range(1, WAITING + 1)]
     keys = [notice_key(one, channel) for one in told]
     rows = [
         DeliveryRow(
@@ -108,39 +123,58 @@ def _fire(engine: Engine, channel: str, count: int) -> list[str]:
         for key, one in zip(keys, told, strict=True)
     ]
     with engine.begin() as connection:
-        enter_deliveries(connection, connection.execute(select(tables.run.c.key)).scalar_one(), rows)
+        enter_deliveries(connection, connection.execute(select(func.min(tables.run.c.key))).scalar_one(), rows)
     return keys
 
 
+def _fire(server: Address, run: str) -> str:
+    """Let a rule fire on a run of its own; the answer is the key that this is told under."""
+    with server.trainer(hello(run, world_size=1)) as trainer:
+        trainer.deliver(steps(0, 0, 3), steps(1, 3, 1, scale=[0.5]))
+    return notice_key(notice(rule=RULE.name, run=run), "chat")
+
+
+@dataclass(frozen=True)
+class _Server:
+    process: subprocess.Popen[str]
+    address: Address
+
+
 @contextmanager
-def _serving(database: str, settings: Path) -> Iterator[subprocess.Popen[str]]:
+def _serving(database: str, settings: Path) -> Iterator[_Server]:
     command = [sys.executable, "-m", "scalescope.cli", "serve", "--port", "0"]
     command += ["--database", database, "--settings", str(settings)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None
-            assert re.search(r":\d+/", process.stdout.readline())
-            yield process
+            port = re.search(r":(\d+)/", process.stdout.readline())
+            assert port is not None
+            yield _Server(process, Address(int(port[1])))
         finally:
             process.kill()
 
 
-def _until_nothing_waits(engine: Engine) -> None:
+def _until_nothing_waits(engine: Engine, fired: int) -> None:
+    """Until all that has fired is judged and told."""
     row, ends = tables.delivery.c, time.monotonic() + DEADLINE_S * 2
+    ours = select(row.state).where(row.rule.in_(OURS), row.channel != BROWSER)
+    states: list[str] = []
     while time.monotonic() < ends:
         with engine.begin() as connection:
-            if not connection.execute(select(row.key).where(row.state == "waiting").limit(1)).all():
-                return
+            states = list(connection.execute(ours).scalars())
+        if len(states) >= fired and "waiting" not in states:
+            return
         time.sleep(0.05)
-    raise AssertionError("something still waits")
+    raise AssertionError(f"{fired} have fired, and the outbox has {Counter(states)}")
 
 
 def _count(receiver: Receiver, found: Found) -> None:
     for received in receiver.received:
         assert received.is_signed
-        found.messages[received.key] += 1
         found.contents.setdefault(received.key, set()).add(received.body)
-        found.told.update(alert["key"] for alert in received.message["alerts"])
+        ours = [alert["key"] for alert in received.message["alerts"] if alert["rule"] in OURS]
+        found.told.update(ours)
+        found.messages[received.key] += bool(ours)
 
 
 def main() -> None:
