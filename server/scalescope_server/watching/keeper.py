@@ -15,8 +15,9 @@ from scalescope_server.watching.lookout import Lookout, Surroundings
 from scalescope_server.watching.openings import past_openings
 from scalescope_server.watching.stretches import all_stretches
 
-# Lookouts that are kept. Those of runs that have not been judged for longest go first, and are made again if need be.
-MOST_KEPT = 512
+# Lookouts that are kept: the windows of the built-in rules over 148 layers hold 8 MiB. Those of runs that have not been
+# judged for longest go first, and are made again if need be.
+MOST_KEPT = 128
 
 
 class Keeper:
@@ -47,7 +48,9 @@ class Keeper:
         return found
 
     def give_back(self, lookout: Lookout) -> None:
-        """Keep it for the next pass."""
+        """Keep it for the next pass; of a run that is over, there is none unless something has yet to be told."""
+        if lookout.vigil.state in ("finished", "crashed") and not lookout.is_waiting:
+            return
         self._lookouts[lookout.vigil.run] = lookout
         while len(self._lookouts) > MOST_KEPT:
             del self._lookouts[next(iter(self._lookouts))]
