@@ -44,7 +44,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
     """The kernels for the CPU, compiled for real by one of pytest's processes for all of them: it takes seconds."""
     pytest.importorskip("numba")
     from filelock import FileLock
-    from scalescope.numerics import machine_code
+    from scalescope.numerics import elsewhere, machine_code
 
     mine = tmp_path_factory.getbasetemp()
     kept = (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / "kernels.json"
@@ -54,7 +54,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
             kept.write_text(printed_by(program, needs=needs))
         return kept.read_text()
 
-    printed_by = machine_code.printed_by
+    printed_by = elsewhere.printed_by
     with FileLock(f"{kept}.lock"), pytest.MonkeyPatch.context() as patch:
         patch.setattr(machine_code, "printed_by", printed_once)
         return machine_code.compile_elsewhere()

@@ -18,9 +18,10 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
+from tests.moving_loop import Loop, Move
 from tests.small_training import OPTIMIZERS, Chain, Course, columns, events, samples, steps, watching, windows
 from tests.stand_in_device import StandIn
-from tests.test_taps_routine import STYLES, Loop, Move, odd
+from tests.test_taps_routine import STYLES, odd
 
 BAD = {3, 7, 8, 30}
 LOOPS = pytest.mark.parametrize("clip", [False, True], ids=["plain", "unscale-and-clip"])
