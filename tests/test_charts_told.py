@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import plotly.graph_objects as go
@@ -158,7 +159,9 @@ def test_a_layer_reads_the_tallies_of_each_kind_once(filled: Served) -> None:
     statements: list[str] = []
 
     def note(*arguments: object) -> None:
-        statements.append(str(arguments[2]))
+        # The judge reads them as well, for its rules.
+        if threading.current_thread().name != "scalescope-judge":
+            statements.append(str(arguments[2]))
 
     event.listen(filled.store._reading, "before_cursor_execute", note)
     assert len(ok(filled, f"{FIGURES}/layers/block.weight")["lines"]) == 4

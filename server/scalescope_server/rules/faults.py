@@ -13,7 +13,7 @@ from scalescope_server.rules.spec import PACK_PREFIX, Rule
 from scalescope_server.rules.spelling import nearest
 
 # What a template of a message may ask for.
-PLACES = ("value", "rule", "severity", "condition", "state", "run", "project", "step", "culprit", "scale")
+PLACES = ("value", "rule", "severity", "condition", "run", "project", "step", "culprit", "scale")
 LONGEST_NAME = 100
 LONGEST_TEXT = 2_000
 
