@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from scalescope_server.errors import NotFoundError
 from scalescope_server.figures.chart import Chart
+from scalescope_server.figures.firings import with_firings
 from scalescope_server.figures.hook_cost import HOOK_SERIES, hook_cost_chart
 from scalescope_server.figures.lacking import complete, with_lacking
 from scalescope_server.figures.layer import Reading, layer_chart, readings
@@ -182,7 +183,8 @@ def _charts(
     bucket, series = reader.series(
         run, sorted(needed), start=wanted.start, stop=wanted.stop, points=wanted.points, rank=wanted.rank
     )
-    drawn, span, live = [], shown_span(wanted, detail), detail.summary.state == "running"
+    drawn: list[Chart] = []
+    span, live = shown_span(wanted, detail), detail.summary.state == "running"
     for name in names:
         if name == "scale":
             events, walls = marked_events(reader, run, wanted), scale_walls(reader, run, wanted, detail)
@@ -197,7 +199,8 @@ def _charts(
             whole = complete(plans[name], series, bucket, live=live)
             chart = series_chart(plans[name], whole, bucket, wanted.look, span=span, every=detail.every)
             drawn.append(with_lacking(chart, plans[name], whole, wanted.look.palette))
-    return drawn
+    fired, newest = reader.firings(run, start=wanted.start, stop=wanted.stop), detail.summary.last_step or 0
+    return [with_firings(chart, fired, newest, wanted.look.palette) for chart in drawn]
 
 
 def _no_update(detail: RunDetail) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 
-from scalescope_server.store import alerts, axis, rules, silences, ticks, vigil, watching
+from scalescope_server.store import alerts, axis, firings, rules, silences, ticks, vigil, watching
 from scalescope_server.store.alert_records import AlertHistory, KeptAlert, RuleBook, RuleRow, SilenceRow
+from scalescope_server.store.firings import Firing
 from scalescope_server.store.judging import Position
 from scalescope_server.store.records import RunId
 from scalescope_server.store.snapshots import Snapshots, found_run
@@ -51,6 +52,11 @@ class AlertReader(Snapshots, ABC):
         """:class:`NoAlert`."""
         with self.reading() as connection:
             return alerts.read_alert(connection, alert)
+
+    def firings(self, run: RunId, *, start: int | None = None, stop: int | None = None) -> list[Firing]:
+        """The newest firings in a range of updates, in order. :class:`NotFound`."""
+        with self.reading() as connection:
+            return firings.read_firings(connection, found_run(connection, run).key, start, stop)
 
     def silences(self, at: float) -> list[SilenceRow]:
         """Those that are not over at ``at``."""
