@@ -6,6 +6,7 @@ import { AllRunsPage } from "./allruns.js";
 import { RuleEditor } from "./editor.js";
 import { byId, element, fill, setText } from "./elements.js";
 import { AnswerError, fetchJson, sendJson } from "./fetching.js";
+import { offerNotifications } from "./notifying.js";
 import { given, ruleTable } from "./rulelist.js";
 
 /** @typedef {import("./alertstate.js").Alert} Alert */
@@ -43,6 +44,7 @@ anyRun.addEventListener("click", () => {
   changed();
 });
 showRun();
+offerNotifications(/** @type {HTMLButtonElement} */ (byId("notify")));
 page.start();
 setInterval(() => {
   for (const { card } of cards.values()) card.tick(page.now);

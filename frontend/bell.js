@@ -2,6 +2,7 @@
 
 import { setText } from "./elements.js";
 import { fetchJson } from "./fetching.js";
+import { notify } from "./notifying.js";
 import { Refetch } from "./refetch.js";
 
 /** The alerts of which a firing is on now. */
@@ -37,7 +38,10 @@ export class Bell {
    */
   take({ alerts }) {
     const anew = alerts.filter(({ key }) => !this.#told.has(key));
-    for (const { key } of anew) this.#told.add(key);
+    for (const alert of anew) {
+      this.#told.add(alert.key);
+      notify(alert);
+    }
     if (anew.length) this.ask();
     return anew.length > 0;
   }

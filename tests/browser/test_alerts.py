@@ -183,3 +183,29 @@ def test_a_rule_is_changed_and_deleted_after_being_asked_twice(served: Served, p
     expect(page).to_have_url(re.compile("/alerts$"))
     expect(page.locator("[data-rule]").first).to_be_visible()
     expect(rule).to_have_count(0)
+
+
+def test_who_has_allowed_it_is_notified_by_the_browser_of_each_alert_once(served: Served, page: Page) -> None:
+    add(served)
+    page.context.grant_permissions(["notifications"], origin=served.url)
+    # What the page shows is shown, and noted.
+    page.add_init_script(
+        "window.shown = []; window.Notification = class extends Notification {"
+        " constructor(title, given) { super(title, given); window.shown.push([title, given.tag]); } };"
+    )
+    page.goto(f"{served.url}/alerts")
+    expect(page.locator("#notify")).to_be_hidden()
+    page.locator("html[data-live=live]").wait_for()
+    with served.trainer(hello(world_size=1)) as trainer:
+        trainer.deliver(layout(0), steps(1, 0, 30, scale=[2.0] * 20 + [0.5] * 10))
+        expect(card(page)).to_have_attribute("data-state", "firing")
+        trainer.deliver(steps(2, 30, 10, scale=[0.5] * 10))
+        until(lambda: any("low scale" in title for title, _ in page.evaluate("window.shown")))
+    tags = [tag for _, tag in page.evaluate("window.shown")]
+    assert len(tags) == len(set(tags))
+
+
+def test_a_browser_that_was_not_asked_yet_offers_to_notify(served: Served, page: Page) -> None:
+    page.add_init_script("Object.defineProperty(Notification, 'permission', { get: () => 'default' });")
+    page.goto(f"{served.url}/alerts")
+    expect(page.locator("#notify")).to_have_text("Notify me in this browser")
