@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
+import uvloop
 from scalescope_server.delivery.command import Command, run
 from scalescope_server.delivery.messages import message_of
 from scalescope_server.delivery.outcome import DELIVERED
@@ -39,6 +41,12 @@ async def test_its_status_says_whether_it_has_told() -> None:
     outcome = await run(python("import sys; sys.exit(3)"), MESSAGE)
     assert outcome.error == "the command ended with status 3"
     assert not outcome.final
+
+
+def test_one_that_is_gone_before_it_could_read_is_as_good_in_the_servers_own_loop() -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        for _ in range(20):
+            assert runner.run(run(Command(("/bin/true",)), MESSAGE)) == DELIVERED
 
 
 async def test_one_that_does_not_read_and_one_that_says_much_are_as_good() -> None:

@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import os
 import signal
-from asyncio.subprocess import DEVNULL, PIPE, Process
+import tempfile
+from asyncio.subprocess import DEVNULL, Process
 from dataclasses import dataclass
 
 import msgspec
@@ -37,14 +38,18 @@ async def run(command: Command, message: Message) -> Outcome:
     """Start it with ``message`` on its standard input, and end it with all that it started when its time is over."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command.arguments, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, env=environment, start_new_session=True
-        )
+        # A file and not a pipe: whether the command reads it, and when, is its own affair.
+        with tempfile.TemporaryFile() as given:
+            given.write(msgspec.json.encode(message))
+            given.seek(0)
+            process = await asyncio.create_subprocess_exec(
+                *command.arguments, stdin=given, stdout=DEVNULL, stderr=DEVNULL, env=environment, start_new_session=True
+            )
     except OSError as error:
         return Outcome(f"the command could not be started: {error.strerror or error}")
     try:
         async with asyncio.timeout(command.within_s):
-            await process.communicate(msgspec.json.encode(message))
+            await process.wait()
     except TimeoutError:
         return Outcome(f"the command did not end within {command.within_s:g} s")
     finally:
