@@ -12,7 +12,7 @@ from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.records import RunId
 from scalescope_server.watching.keeper import Keeper
 
-from tests.batches import batch, hello, histograms
+from tests.batches import STARTED_AT, batch, hello, histograms
 from tests.watched import RUN, Clock, Training, add_rule, change_rule, look, moves, outbox, state_of, timeline
 
 pytestmark = pytest.mark.both_engines
@@ -154,6 +154,17 @@ def test_of_a_silenced_project_nothing_is_told_until_the_silence_is_over(store: 
     training.tell(0.5)
     look(store, keeper)
     assert outbox(store) == [("fired", 1, "ops", "waiting")]
+
+
+def test_a_run_that_ends_with_something_left_to_tell_is_still_looked_at(store: Store) -> None:
+    keeper = Keeper(store.reader, Clock())
+    add_rule(store, "when scale < 1", channels=("ops",))
+    store.writer.silence("proj*", STARTED_AT - 1, STARTED_AT + 60, "a move", STARTED_AT).result()
+    training = Training(store)
+    training.tell(0.5)
+    training.end()
+    look(store, keeper)
+    assert keeper.waiting() == {RUN}
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -272,6 +272,12 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         parse_duration(text)
 
 
+@pytest.mark.parametrize("sentence", ["when mean(loss, 1e30 steps) > 1", "when skipped in 1e30 of 10 updates"])
+def test_a_number_beyond_all_measure_is_refused_like_any_other(sentence: str) -> None:
+    with pytest.raises(SentenceError, match="whole number"):
+        parse(sentence)
+
+
 _WORDS = (
     "when scale skipped loss norm steps min for keep firing and or not in of is finite by layer rank max mean count "
     "finding SCALE_ZERO no update run silent"

@@ -61,7 +61,7 @@ def judge(store: Store, run: RunId, fence: int | None, keeper: Keeper) -> Pass:
     if committed is not Committed.DONE:
         return Pass(Outcome.SUPERSEDED if committed is Committed.SUPERSEDED else Outcome.MORE)
     lookout.committed()
-    if vigil.state not in _ENDED or not is_all:
+    if vigil.state not in _ENDED or not is_all or lookout.is_waiting:
         keeper.give_back(lookout)
     return Pass(Outcome.DONE if is_all else Outcome.MORE, watched.tells)
 

@@ -58,7 +58,7 @@ def duration(amount: Tree[Token], expected: str = A_DURATION) -> Duration:
 
 
 def _updates(amount: Tree[Token], value: Decimal) -> Updates:
-    if value % 1 or not 1 <= value <= MOST_UPDATES:
+    if not 1 <= value <= MOST_UPDATES or value % 1:
         expected = f"a whole number of updates, 1 to {MOST_UPDATES:,}"
         raise SentenceError(place_of(amount), expected=expected, got=_words(amount))
     return Updates(int(value))
@@ -74,7 +74,7 @@ def _seconds(amount: Tree[Token], value: float) -> Seconds:
 def whole(token: Token, *, most: int) -> int:
     """A count from 1 to ``most``."""
     value = _value(token)
-    if value % 1 or not 1 <= value <= most:
+    if not 1 <= value <= most or value % 1:
         raise SentenceError(place_of(token), expected=f"a whole number from 1 to {most}", got=f'"{token}"')
     return int(value)
 

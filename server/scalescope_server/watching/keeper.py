@@ -48,9 +48,7 @@ class Keeper:
         return found
 
     def give_back(self, lookout: Lookout) -> None:
-        """Keep it for the next pass; of a run that is over, there is none unless something has yet to be told."""
-        if lookout.vigil.state in ("finished", "crashed") and not lookout.is_waiting:
-            return
+        """Keep it for the next pass."""
         self._lookouts[lookout.vigil.run] = lookout
         while len(self._lookouts) > MOST_KEPT:
             del self._lookouts[next(iter(self._lookouts))]
