@@ -22,6 +22,8 @@ class Move:
     logs: str = ""
     schedule: str = ""
     late: bool = False
+    unscaled_before: bool = False
+    between: bool = False
     twice: bool = False
     steps: bool = True
     outside: bool = False
@@ -55,6 +57,8 @@ class Loop:
     def update(self, move: Move) -> None:
         for optimizer in self.optimizer if move.zero in ("none", "place") else ():
             optimizer.zero_grad(set_to_none=move.zero == "none")
+        if move.unscaled_before:
+            torch.stack([layer(torch.randn(1, 3)).sum() for layer in self.model]).sum().backward()
         for _ in range(move.micro_batches):
             self.backward(move)
         self.log(move, "after backward")
@@ -63,6 +67,8 @@ class Loop:
         if move.late:
             self.backward(PLAIN)
         self.step(move)
+        if move.between:
+            self.backward(PLAIN)
         self.step_schedule(move, "before update")
         if move.unscale or move.clip == "after" or move.steps:
             self.scaler.update(*([4.0] if move.sets else []))

@@ -176,6 +176,8 @@ odd = st.sampled_from(
         Move(schedule="before update"),
         Move(schedule="after update"),
         Move(unscale=True, late=True),
+        Move(unscaled_before=True),
+        Move(between=True),
         Move(steps=False, unscale=True),
         Move(steps=False),
         Move(outside=True, steps=False),
@@ -260,6 +262,13 @@ def test_what_changed_a_gradient_between_two_losses_is_told_though_no_hook_saw_i
     told = in_full(moves, monkeypatch)
     assert recorded(moves, 1) == told
     assert told.windows == {step: {**ORDINARY, "micro_batches": None if step == 6 else 1} for step in range(8)}
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("odd", [Move(unscaled_before=True), Move(between=True)], ids=["unscaled before", "between"])
+def test_a_pass_where_none_belongs_is_told_as_it_is(style: str, odd: Move, monkeypatch: pytest.MonkeyPatch) -> None:
+    moves = [*[STYLES[style]] * 8, odd, STYLES[style]]
+    assert recorded(moves, 1, calm=True) == in_full(moves, monkeypatch, calm=True)
 
 
 def test_an_update_that_is_not_clipped_lends_its_facts_to_none_that_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,8 @@ class SpoolFile:
         try:
             _lock(path, file)
             _write_all(file, MAGIC + _block(_HEADER_SEQUENCE, msgspec.msgpack.encode(header)))
-            made.rename(path)
+            if made != path:
+                made.rename(path)
         except BaseException:
             file.close()
             made.unlink()

@@ -115,7 +115,9 @@ class Lane:
             return True
         gone = self._parameter.grad is None
         same = scaler._scale is self._scale_tensor and self._scale_memory[()] == self._scale  # noqa: SLF001 - as below
-        if self.scaled or not same or not (gone or self.left):
+        # A backward pass of a loss that was not scaled may have come before.
+        untouched = self._first() == self._last() == self.to_come
+        if self.scaled or not same or not untouched or not (gone or self.left):
             return self.leave()
         self.scaled, self.gone = True, gone
         return True

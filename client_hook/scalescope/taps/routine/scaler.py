@@ -238,8 +238,11 @@ class ScalerNotes(Notes):
                 self._loop.windows.scaled(scale)
             case ("found", optimizer, inverse, found, scale, asked):
                 self._in_full.found(optimizer, inverse, found, scale, asked=asked)
+                # Of a step that is still under way it is said at the end.
+                self._loop.windows.stepping = False
             case ("asked", number):
                 self._loop.windows.asked(number)
+                self._loop.windows.stepping = False
             case _:
                 super()._tell(moment)
 
@@ -263,7 +266,12 @@ class ScalerNotes(Notes):
         return self.alone
 
     def _start(self) -> bool:
-        """The first loss of an update was scaled: what is gone by now begins at zero, though it be where it was."""
+        """The first loss of an update was scaled: what is gone by now begins at zero, though it be where it was.
+
+        Whether no backward pass came before it, of a loss that was not scaled.
+        """
+        if not all(track.is_through() for track in self.tracks.values()):
+            return False
         for track in self.tracks.values():
             gradient = track.parameter.grad
             if gradient is None:
