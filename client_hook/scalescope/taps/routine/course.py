@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from scalescope.taps.routine.track import Track
 from scalescope.taps.windows.windows import UpdateFacts
 
+# Its name, and what those who hear in full are told of it: see ``Notes._tell``.
+Moment = tuple[Any, ...]
 # Whose gradients were clipped, by what and to which limit.
 Clip = tuple[tuple[int, ...], Literal["norm", "value"], float | None]
 

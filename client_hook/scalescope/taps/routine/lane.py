@@ -10,20 +10,18 @@ memory that touches, code included: so a moment is one function, and finds what 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch.amp import GradScaler
 
 from scalescope.taps.loop import Loop
-from scalescope.taps.routine.course import Course
+from scalescope.taps.routine.course import Course, Moment
 from scalescope.taps.routine.track import Track
 from scalescope.taps.scaler.culprits import Found
 from scalescope.taps.scaler.scale import Reader
 from scalescope.taps.windows.clip import ClipCall
 
-# Its name and what is told of it: see ``notes``.
-Moment = tuple[Any, ...]
 # By the scaler's id: those that are in use.
 LANES: dict[int, Lane] = {}
 
@@ -215,8 +213,8 @@ class Lane:
             self._successor.take_over(self)
         return False
 
-    def hand_over(self) -> None:
-        """Enter into the track what the lane knows of its gradients."""
+    def hand_over(self, finite: Found) -> None:
+        """Enter into the track what the lane knows of its gradients; ``finite``: in the place of what was found."""
         track, anew = self.track, self.track.anew or 0
         track.left = track.at = None if self.left is None else (self.left, anew + (track.after or 0))
         track.to_come = self.to_come
@@ -224,16 +222,15 @@ class Lane:
             track.at = None
         if self.taken:
             track.at, track.passes, track.fresh = (self.identity, anew), 1, True
-            track.explicit, track.asked = self.course.explicit, self.asked
+            track.explicit, track.asked, track.found = self.course.explicit, self.asked, finite
 
-    def moments(self, finite: Found) -> Iterator[Moment]:
-        """What came of the update under way, as the notes note it; ``finite``: in the place of what was found."""
+    def moments(self) -> Iterator[Moment]:
+        """What came of the update under way and was handed over, as the notes note it."""
         if self.scaled:
             yield "scaled", self._scale
         if self.taken:
-            self.track.found = finite
             yield "find", self.track.number, self.track.at, False, 1
-            yield "found", self.optimizer, None, finite, self._scale, not self.course.explicit
+            yield "found", self.optimizer, None, self.track.found, self._scale, not self.course.explicit
         if self.clipping is not None:
             yield "clipping", *self.clipping
         if self.course.explicit and self.asked:

@@ -19,7 +19,7 @@ import torch
 from scalescope.readback import Value
 from scalescope.taps.backward.ends import Ends
 from scalescope.taps.loop import Loop
-from scalescope.taps.routine.course import Clip
+from scalescope.taps.routine.course import Clip, Moment
 from scalescope.taps.routine.track import Track
 from scalescope.taps.windows.clip import ClipCall
 from scalescope.taps.windows.windows import UpdateFacts
@@ -30,9 +30,6 @@ _REHEARSALS = 3
 REST = 64
 # A loop whose updates never close notes no more than this.
 MOST = 256
-
-# Its name, and what those who hear in full are told of it: see :meth:`Notes._tell`.
-Moment = tuple[Any, ...]
 
 
 class Notes(ABC):

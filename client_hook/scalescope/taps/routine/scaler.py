@@ -16,9 +16,9 @@ from scalescope.readback import Value
 from scalescope.taps.backward.freshness import stamp_of
 from scalescope.taps.facts import is_among_ranks
 from scalescope.taps.loop import Loop
-from scalescope.taps.routine.course import course_of
+from scalescope.taps.routine.course import Moment, course_of
 from scalescope.taps.routine.lane import LANES, Lane
-from scalescope.taps.routine.notes import MOST, REST, Moment, Notes
+from scalescope.taps.routine.notes import MOST, REST, Notes
 from scalescope.taps.routine.track import Track
 from scalescope.taps.scaler.culprits import Found
 from scalescope.taps.scaler.scale import Reader
@@ -180,7 +180,8 @@ class ScalerNotes(Notes):
         if not (here and self.alone and self.trusting and self.sure and self._settled and self._facts):
             return
         loop, (_, raises, losses, *clips, passes, fresh, explicit) = self._loop, self._alike
-        if not fresh or raises or loop.windows.parallel or loop.step < self._no_lane_until:
+        turned_away = loop.step < self._no_lane_until or loop.step + 1 >= loop.sampling.next_turn
+        if not fresh or raises or loop.windows.parallel or turned_away:
             return
         course = course_of(
             self.tracks.values(), self._facts, losses=losses, passes=passes, clips=clips, explicit=explicit
@@ -198,9 +199,9 @@ class ScalerNotes(Notes):
             self._no_lane_until = self._loop.step + REST
         self._calls += lane.updates
         self._tracker.value = lane.count
-        lane.hand_over()
+        lane.hand_over(self._finite)
         self._losses = int(lane.scaled)
-        self._moments += lane.moments(self._finite)
+        self._moments += lane.moments()
         if lane.untold is not None:
             self.untold = (lane.optimizer, *lane.untold, len(self._moments) - 1)
         if lane.clipping is not None and lane.course.clip is not None:
