@@ -61,7 +61,7 @@ class _Said:
 class Lookout:
     """``position``: the last update that it has seen; ``at``: when that was, by the trainer's clock.
 
-    ``surroundings``: asked for when there is something to tell.
+    ``surroundings``: asked for when there is something to tell, once a pass; :meth:`tell_open` ends one.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class Lookout:
         self.entries = tuple(entries)
         self.needs = _needs([entry.compiled for entry in entries])
         self._surroundings = surroundings
+        self._around: Surroundings | None = None
         alerts = {each.rule: _recalled(each) for each in kept}
         self._watch = Watch([e.compiled for e in entries], [alerts.get(e.row.id, Alert()) for e in entries])
         self._committed = list(self._watch.alerts)
@@ -122,6 +123,7 @@ class Lookout:
         for index, alert in enumerate(self._watch.alerts):
             if alert.is_open and alert.told != alert.firing:
                 self._watch.alerts[index] = self._told(index, alert, self.position.step)
+        self._around = None
 
     def outcome(self, fence: int | None) -> Watched:
         """What is to be committed: the alerts that are not as they were."""
@@ -156,7 +158,7 @@ class Lookout:
     def _told(self, index: int, alert: Alert, step: int | None) -> Alert:
         if not alert.is_open and alert.told_resolved == alert.firing:
             return alert
-        around = self._surroundings()
+        around = self._around = self._around or self._surroundings()
         entry = self.entries[index]
         hush = around.hush(entry.row.id, alert.firing)
         alert, happened = tell(alert, step, around.now, hush=hush, cooldown=entry.compiled.cooldown)
