@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import msgspec
@@ -56,12 +57,16 @@ class Room:
 
     told: asyncio.Queue[Telegram] = field(default_factory=asyncio.Queue)
     judged: list[RunId] = field(default_factory=list)
+    telling: set[RunId] = field(default_factory=set)
 
     def heard(self, telegram: Telegram) -> None:
         self.told.put_nowait(telegram)
 
-    def followed(self) -> Collection[RunId]:
+    def followed(self) -> AbstractSet[RunId]:
         return {A}
+
+    def shown(self) -> AbstractSet[RunId]:
+        return self.telling
 
     def hear(self, run: RunId) -> None:
         self.judged.append(run)
@@ -95,3 +100,15 @@ async def test_what_is_told_and_what_is_only_seen_are_passed_on_while_the_databa
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
     assert line.ended
+
+
+async def test_a_run_that_was_told_of_and_never_seen_is_missed_all_the_same() -> None:
+    async def marks(runs: Collection[RunId]) -> Mapping[RunId, Mark]:
+        return {}
+
+    room = Room(telling={B})
+    working = asyncio.create_task(Neighbours(Line(), room, room, marks, look_every_s=0.01).run())
+    async with asyncio.timeout(DEADLINE_S):
+        assert await room.told.get() == Telegram(B, gone=True)
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)

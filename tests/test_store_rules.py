@@ -21,6 +21,7 @@ from scalescope_server.store.judging import Position
 from scalescope_server.store.records import RunId
 
 from tests.batches import Dictation, batch, hello
+from tests.postgres import Cluster
 
 RUN = RunId("run")
 
@@ -129,6 +130,15 @@ def test_the_pack_is_brought_to_its_version_and_what_a_user_edited_stays(store: 
     assert store.writer.enter_pack(newer, 2, 4.0, ending).result() == 0
     assert store.writer.enter_pack([spec("pack/a")], 1, 4.0, ending).result() == 0
     assert store.reader.rule_book() == before
+
+
+def test_servers_that_begin_at_once_enter_the_pack_once(postgres: Cluster) -> None:
+    pack = [spec(f"pack/{number}") for number in range(30)]
+    url = postgres.new(postgres.template)
+    with closing(open_store(url)) as first, closing(open_store(url)) as second:
+        for version in range(1, 11):
+            entering = [store.writer.enter_pack(pack, version, 1.0, ending) for store in (first, second)]
+            assert sorted(entered.result() for entered in entering) == [0, 30]
 
 
 @pytest.mark.parametrize(

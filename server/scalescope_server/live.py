@@ -61,6 +61,7 @@ class Hub:
         self._clock = clock
         self._pages: set[Page] = set()
         self._alive: dict[RunId, float] = {}
+        self._told: set[RunId] = set()
         self._dirty: dict[RunId, None] = {}
         self._unread = False
         self._woken = asyncio.Event()
@@ -132,6 +133,11 @@ class Hub:
         """The runs that pages watch, and those that are alive."""
         return {page.run for page in self._pages if page.run is not None} | self._alive.keys()
 
+    def shown(self) -> set[RunId]:
+        """Those of them that were there when pages were last told of them."""
+        self._told &= self.followed()
+        return self._told
+
     def sweep(self) -> None:
         """Notice the runs that went silent since the last sweep."""
         now = self._clock()
@@ -181,6 +187,7 @@ class Hub:
             logger.exception("no news for pages of run %r", run)
             return
         self._unread = False
+        self._told.add(run)
         if summary.state == "running":
             self.expect(run, summary.last_seen_at)
         news = self._news(summary, alerts)
@@ -216,6 +223,7 @@ class Hub:
 
     def _end(self, run: RunId) -> None:
         self._forget(run)
+        self._told.discard(run)
         for page in self._watching(run):
             page.overflow()
 

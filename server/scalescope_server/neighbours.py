@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Protocol
 
@@ -27,8 +28,11 @@ class Listener(Protocol):
 
     def heard(self, telegram: Telegram) -> None: ...
 
-    def followed(self) -> Collection[RunId]:
+    def followed(self) -> AbstractSet[RunId]:
         """The runs that it shows or that are alive."""
+
+    def shown(self) -> AbstractSet[RunId]:
+        """Those of them that were there when it last told of them."""
 
 
 class Judging(Protocol):
@@ -77,9 +81,9 @@ class Neighbours:
                 self._judge.hear(telegram.run)
 
     def _compare(
-        self, known: Mapping[RunId, Mark] | None, found: Mapping[RunId, Mark], asked: Collection[RunId]
+        self, known: Mapping[RunId, Mark] | None, found: Mapping[RunId, Mark], shown: Collection[RunId]
     ) -> None:
-        for telegram in () if known is None else changes(known, found, asked):
+        for telegram in () if known is None else changes(known, found, shown):
             self._listener.heard(telegram)
         for run, mark in found.items():
             # Again and again, until somebody has judged it.
@@ -90,14 +94,16 @@ class Neighbours:
         known: Mapping[RunId, Mark] | None = None
         while True:
             with suppress(StoreError, UnavailableError):
+                # Told of by what its own judge found, a run may end before any look has seen it.
                 asked = self._listener.followed()
-                found = await self._marks(asked)
-                self._compare(known, found, asked)
+                shown = (asked & (known or {}).keys()) | self._listener.shown()
+                found = await self._marks(asked | shown)
+                self._compare(known, found, shown)
                 known = found
             await asyncio.sleep(self._look_every_s)
 
 
-def changes(before: Mapping[RunId, Mark], now: Mapping[RunId, Mark], asked: Collection[RunId]) -> list[Telegram]:
-    """What a telegraph would have told between two looks, at the second of which ``asked`` were looked for."""
+def changes(before: Mapping[RunId, Mark], now: Mapping[RunId, Mark], shown: Collection[RunId]) -> list[Telegram]:
+    """What a telegraph would have told between two looks, at the second of which ``shown`` were looked for."""
     new = [Telegram(run, mark.seen_at) for run, mark in now.items() if before.get(run) != mark]
-    return new + [Telegram(run, gone=True) for run in asked if run in before and run not in now]
+    return new + [Telegram(run, gone=True) for run in shown if run not in now]

@@ -44,4 +44,4 @@ _ALL: Select[Any] = select(
     _run.id, _run.last_seen_at, _run.attempted, _run.length, _run.ending, _run.name, _judgement.updates
 ).outerjoin_from(tables.run, tables.judgement, _judgement.run == _run.key)
 _NEWEST = _ALL.where(~_run.doomed).order_by(_run.started_at.desc(), _run.key.desc()).limit(NEWEST)
-_NAMED = _ALL.where(_run.id.in_(bindparam("ids", expanding=True)))
+_NAMED = _ALL.where(~_run.doomed & _run.id.in_(bindparam("ids", expanding=True)))

@@ -74,6 +74,7 @@ def delete_rule(connection: Connection, key: int, at: float, ending: Ending) -> 
 
 def import_rules(connection: Connection, specs: Sequence[Spec], at: float, ending: Ending) -> tuple[int, int]:
     """Store rules, those whose name is there in its place; (how many are new, how many have changed)."""
+    _lock_book(connection)
     known = {rule.name: rule for rule in read_book(connection).rules}
     new = [spec for spec in specs if spec["name"] not in known]
     for spec in new:
@@ -89,6 +90,8 @@ def enter_pack(connection: Connection, specs: Sequence[Spec], version: int, at: 
 
     A server of an older version leaves what a newer one has entered alone.
     """
+    # Several servers may begin at once.
+    _lock_book(connection)
     wanted = {str(spec["name"]): spec for spec in specs}
     known = {rule.name: rule for rule in read_book(connection).rules if rule.pack is not None}
     if any((rule.pack or 0) > version for rule in known.values()):
@@ -109,11 +112,17 @@ def enter_pack(connection: Connection, specs: Sequence[Spec], version: int, at: 
     return len(new) + len(stale) + len(gone)
 
 
-def _raised(connection: Connection) -> int:
-    """The next revision. Who changes rules, and who commits what was judged by them, wait for one another here."""
+def _lock_book(connection: Connection) -> None:
+    """Who changes rules, and who commits what was judged by them, wait for one another here."""
     # A row that is there can be locked.
     blank = insert_for(connection.dialect.name, tables.rulebook).on_conflict_do_nothing()
     connection.execute(blank, {"key": _BOOK, "revision": 0})
+    connection.execute(select(tables.rulebook.c.revision).where(tables.rulebook.c.key == _BOOK).with_for_update())
+
+
+def _raised(connection: Connection) -> int:
+    """The next revision, with the book locked."""
+    _lock_book(connection)
     raised = update(tables.rulebook).where(tables.rulebook.c.key == _BOOK)
     raised = raised.values(revision=tables.rulebook.c.revision + 1).returning(tables.rulebook.c.revision)
     return int(connection.execute(raised).scalar_one())
