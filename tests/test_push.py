@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import re
 import signal
 import subprocess
@@ -135,6 +137,26 @@ def test_a_file_that_holds_nothing_is_removed_and_told(tmp_path: Path) -> None:
     assert push(tmp_path, settings("http://127.0.0.1:1", tmp_path), out) == 0
     assert "nothing is in it; the process that began it was killed at once; removed" in out.getvalue()
     assert not path.exists()
+
+
+def test_a_file_that_holds_nothing_and_may_not_be_removed_keeps_no_other(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, whole = spooled(tmp_path, "http://127.0.0.1:1"), spooled(tmp_path, served.url, count=10)
+    begun.write_bytes(begun.read_bytes()[:20])
+    unlink = Path.unlink
+
+    def refuse(path: Path, *args: bool, **kwargs: bool) -> None:
+        if path == begun:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        unlink(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    out = io.StringIO()
+    assert push(tmp_path, settings(served.url, tmp_path), out) == 1
+    assert "it cannot be removed: Permission denied" in out.getvalue()
+    assert begun.exists()
+    assert not whole.exists()
 
 
 def pushed(folder: Path, url: str) -> int:

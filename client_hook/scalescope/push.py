@@ -58,14 +58,23 @@ def _delivered(path: Path, place: str, settings: Settings, out: TextIO) -> bool:
         progress.finish(f"{path.name}: gone meanwhile, another push has delivered it")
         return True
     except SpoolBegunError as error:
-        path.unlink(missing_ok=True)
-        progress.finish(f"{error}; removed")
-        return True
+        return _removed(path, str(error), progress)
     except (CommandError, SpoolError, OSError) as error:
         progress.finish(f"{path.name}: {error}")
         return False
     damaged = f"; {file.damaged} bytes of it are damaged or cut off, and lost" if file.damaged else ""
     progress.finish(f"{path.name}: {count} records delivered to {file.header.url}{damaged}")
+    return True
+
+
+def _removed(path: Path, why: str, progress: ProgressLine) -> bool:
+    """Whether a file that holds nothing is gone."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        progress.finish(f"{why}; it cannot be removed: {error.strerror}")
+        return False
+    progress.finish(f"{why}; removed")
     return True
 
 
