@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from scalescope.numerics.exponents import MIN_EXPONENT, Histograms
+from scalescope.packing import Trimmed
 from scalescope_server.figures.chart import Look
 from scalescope_server.figures.grid import Grid
 from scalescope_server.figures.layers import Measured
@@ -53,7 +54,7 @@ def table(*rows: Sequence[float]) -> Histograms:
 
 
 def sample(step: int, scale: float | None, *rows: Sequence[float], periodic: bool = True) -> SampleBucket:
-    return SampleBucket(step, scale, periodic, np.ones(len(rows), np.int64), table(*rows))
+    return SampleBucket(step, scale, periodic, np.ones(len(rows), np.int64), Trimmed.of(table(*rows)))
 
 
 def event(step: int, kind: str, **data: object) -> EventRow:

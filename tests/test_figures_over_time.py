@@ -9,6 +9,7 @@ import pytest
 from scalescope.numerics.exponents import BINS, Histograms
 from scalescope.numerics.formats import FP16
 from scalescope.numerics.measures import MeasureName, evaluate
+from scalescope.packing import Trimmed
 from scalescope_server.figures.over_time import alike, join_samples, join_tallies, series_of
 from scalescope_server.figures.walls import as_parts
 from scalescope_server.store.records import SampleBucket, TallyBucket
@@ -34,7 +35,10 @@ def table() -> Histograms:
 
 @pytest.mark.parametrize("name", ["subnormal_share", "flush_energy", "amax", "norm", "nonfinite"])
 def test_a_measure_of_samples_is_what_it_is_step_by_step(name: MeasureName) -> None:
-    samples = [SampleBucket(step, scale, periodic, RNG.integers(0, 3, 1), table()) for step, scale, periodic in steps()]
+    samples = [
+        SampleBucket(step, scale, periodic, RNG.integers(0, 3, 1), Trimmed.of(table()))
+        for step, scale, periodic in steps()
+    ]
     groups = alike(samples, join_samples)
     found = series_of((g.steps, evaluate(name, as_parts(g.parts), [FP16] * len(g.steps))) for g in groups)
     each = [

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from scalescope.numerics.exponents import MIN_EXPONENT, Histograms
 from scalescope.numerics.formats import FP16, FloatFormat
+from scalescope.packing import Trimmed
 from scalescope_server.layer_rows import LayerRow
 from scalescope_server.samples import histogram_answer, sample_layers
 from scalescope_server.store.records import SampleBucket
@@ -23,7 +24,7 @@ def bucket(
     table = Histograms.empty(rows)
     table.counts[:, exponent - MIN_EXPONENT] = 4 * samples
     table.amax[:], table.sum_squares[:] = 2.0**exponent, 4 * samples * 4.0**exponent
-    return SampleBucket(step, scale, periodic, np.full(rows, samples), table)
+    return SampleBucket(step, scale, periodic, np.full(rows, samples), Trimmed.of(table))
 
 
 def test_periodic_samples_and_those_after_trouble_add_exactly_at_one_scale() -> None:

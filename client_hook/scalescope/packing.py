@@ -96,6 +96,15 @@ class Trimmed:
         return len(self.amax)
 
     @property
+    def nonfinite(self) -> NDArray[np.int64]:
+        """int64 [rows]: values that are infinite or NaN."""
+        return np.asarray(self.classes[1] + self.classes[2])
+
+    def any(self) -> bool:
+        """Whether a row has an element."""
+        return bool(self.counts.any() or self.classes.any())
+
+    @property
     def end(self) -> int:
         """One more than the exponent of the last column."""
         return self.low + int(self.counts.shape[1])

@@ -14,6 +14,7 @@ from typing import Generic
 import numpy as np
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import Histograms
+from scalescope.packing import Trimmed
 
 from scalescope_server.figures.grid import Bucket
 from scalescope_server.store.records import SampleBucket, Series, TallyBucket
@@ -57,7 +58,7 @@ def join_samples(buckets: Sequence[SampleBucket]) -> SampleBucket:
     """Buckets of one scale, their rows under one another."""
     table = Histograms.stack([bucket.table for bucket in buckets])
     samples = np.concatenate([bucket.samples for bucket in buckets])
-    return SampleBucket(buckets[0].step, buckets[0].scale, buckets[0].periodic, samples, table)
+    return SampleBucket(buckets[0].step, buckets[0].scale, buckets[0].periodic, samples, Trimmed.of(table))
 
 
 def join_tallies(buckets: Sequence[TallyBucket]) -> TallyBucket:

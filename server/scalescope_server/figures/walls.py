@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scalescope.numerics.exponents import MIN_EXPONENT, Histograms
 from scalescope.numerics.formats import FP16, FloatFormat, known_format
 from scalescope.numerics.measures import Part
+from scalescope.packing import Trimmed
 
 from scalescope_server.store.records import ParameterRow, SampleBucket
 
@@ -57,38 +57,38 @@ def walls(bucket: SampleBucket) -> Walls:
     Of rows that overflowed alike the first counts. Only a periodic bucket tells the flush wall: a step that was
     skipped is no usual one.
     """
-    table, level = bucket.table, octaves(bucket.scale)
+    table, level = bucket.trimmed, octaves(bucket.scale)
     overflow = _overflow_walls(table, level) if level is not None else _NOWHERE
     lowest = float(overflow.min(initial=math.inf))
     if level is None or lowest == math.inf:
         return Walls(bucket.step, None, None, None, None)
     row = int(overflow.argmin())
-    flush = flush_wall(table.total(), level) if bucket.periodic else None
+    spread = table.counts.sum(axis=0)
+    flush = flush_wall(spread, table.low, level) if bucket.periodic else None
     return Walls(
         step=bucket.step,
         overflow=lowest,
         overflow_row=row,
         flush=flush,
-        flush_row=None if flush is None else _first_to_flush(table),
+        flush_row=None if flush is None else _first_to_flush(table, spread),
         reached=bool(table.nonfinite[row]),
     )
 
 
-def flush_wall(total: Histograms, level: float) -> float | None:
+def flush_wall(spread: NDArray[np.integer], low: int, level: float) -> float | None:
     """log2 of the lowest scale at which at most ``FLUSH_LIMIT`` of the non-zero values flush to zero.
 
     Args:
-        total: one row, measured at the scale ``2 ** level``.
+        spread: [bins], values by their exponent from ``low`` on, measured at the scale ``2 ** level``.
 
     Returns:
         A whole number of octaves from ``level`` (the edges are bin edges), None if all values are zero.
     """
-    nonzero = int(total.nonzero[0])
-    if not nonzero:
+    below = np.cumsum(spread)
+    if not spread.any():
         return None
     # Values below 2**edge flush once the scale has moved down by edge - flush_exponent octaves.
-    below = np.concatenate([[0], np.cumsum(total.counts[0])])
-    edge = int(np.searchsorted(below, FLUSH_LIMIT * nonzero, side="right")) - 1 + MIN_EXPONENT
+    edge = int(np.searchsorted(below, FLUSH_LIMIT * below[-1], side="right")) + low
     return level + FP16.flush_exponent - edge
 
 
@@ -96,15 +96,15 @@ def as_parts(buckets: Sequence[SampleBucket]) -> list[Part]:
     return [Part(b.table, b.scale, b.samples, b.periodic) for b in buckets]
 
 
-def _overflow_walls(table: Histograms, level: float) -> NDArray[np.float64]:
+def _overflow_walls(table: Trimmed, level: float) -> NDArray[np.float64]:
     """log2 of the scale from which each row overflows, infinity for a row of zeros."""
     with np.errstate(divide="ignore"):
         wall = math.log2(FP16.overflow_from) + level - np.log2(table.amax)
     return np.asarray(np.where(table.nonfinite > 0, np.minimum(wall, level), wall))
 
 
-def _first_to_flush(table: Histograms) -> int:
-    """The row with most values among the smallest ``FLUSH_LIMIT`` of all."""
-    below = np.cumsum(table.counts.sum(axis=0))
+def _first_to_flush(table: Trimmed, spread: NDArray[np.integer]) -> int:
+    """The row with most values among the smallest ``FLUSH_LIMIT`` of all, of which ``spread`` are by exponent."""
+    below = np.cumsum(spread)
     edge = int(np.searchsorted(below, FLUSH_LIMIT * below[-1], side="right"))
     return int(table.counts[:, : edge + 1].sum(axis=1).argmax())

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scalescope.numerics.exponents import BINS, Histograms
-from scalescope.packing import PackedHistograms, unpack, unpack_trimmed
+from scalescope.numerics.exponents import BINS
+from scalescope.packing import PackedHistograms, Trimmed, unpack_trimmed
 from sqlalchemy import Connection, Row
 
 from scalescope_server.store.folding import counts_of, rows_at
@@ -48,10 +48,10 @@ def _of_ranks(shares: Shares, found: Iterable[Row[Any]], chosen: NDArray[np.int6
         taken = np.flatnonzero((rows >= 0) & reported)
         pile.add(taken, unpack_trimmed(packed_of(stored), rows[taken]), leads[taken].astype(np.int64))
     return [
-        SampleBucket(step, scale_of(scale, flag), periodic, pile.samples, pile.table)
+        SampleBucket(step, scale_of(scale, flag), periodic, pile.samples, pile.kept)
         for (step, _, scale, flag, periodic), pile in piles.items()
         # What no rank reports is left out, as a rank's own copy of what another one reports is.
-        if pile.samples.any() or pile.table.numel.any()
+        if pile.samples.any() or pile.kept.any()
     ]
 
 
@@ -74,13 +74,13 @@ def _bucket(
     return SampleBucket(step, scale, periodic, samples, _unpacked(packed_of(stored), rows))
 
 
-def _unpacked(packed: PackedHistograms, rows: NDArray[np.int64]) -> Histograms:
+def _unpacked(packed: PackedHistograms, rows: NDArray[np.int64]) -> Trimmed:
     """The named ``rows`` of a packed table, zeros for -1. Most views are of all rows, or of one of many."""
     if np.array_equal(rows, np.arange(packed.rows)):
-        return unpack(packed)
+        return unpack_trimmed(packed)
     if (rows >= 0).all():
-        return unpack(packed, rows)
+        return unpack_trimmed(packed, rows)
     known = np.flatnonzero(rows >= 0)
     pile = Pile.empty(len(rows))
     pile.add(known, unpack_trimmed(packed, rows[known]))
-    return pile.table
+    return pile.kept

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import Histograms
+from scalescope.packing import Trimmed
 
 RunId = NewType("RunId", str)
 RunState = Literal["running", "finished", "crashed", "silent"]
@@ -223,7 +224,12 @@ class SampleBucket(Struct, frozen=True):
     scale: float | None
     periodic: bool
     samples: NDArray[np.int64]
-    table: Histograms
+    trimmed: Trimmed
+
+    @property
+    def table(self) -> Histograms:
+        """The same with every column: made at each call."""
+        return self.trimmed.whole()
 
 
 class TallyBucket(Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import BindParameter, Connection, Row, bindparam, select
 
 from scalescope_server.store import tables
 from scalescope_server.store.rank_states import delivery_of, read_disagreements, read_ranks
@@ -38,8 +38,7 @@ def read_run(connection: Connection, run: Row[Any], silent_before: float, now: f
 
 def read_parameters(connection: Connection, run: int) -> list[ParameterRow]:
     """The parameters of the run in forward order."""
-    row = tables.parameter.c
-    found = connection.execute(select(tables.parameter).where(row.run == run).order_by(row.position))
+    found = connection.execute(_PARAMETERS, {"of_run": run})
     return [
         ParameterRow(
             name=stored.name,
@@ -57,14 +56,12 @@ def read_parameters(connection: Connection, run: int) -> list[ParameterRow]:
 
 def read_modules(connection: Connection, run: int) -> list[ModuleRow]:
     """The watched modules of the run in forward order; none where no trainer told them."""
-    row = tables.module.c
-    found = connection.execute(select(tables.module).where(row.run == run).order_by(row.position))
+    found = connection.execute(_MODULES, {"of_run": run})
     return [ModuleRow(name=stored.name, kind=stored.kind, index=stored.position) for stored in found]
 
 
 def _segments(connection: Connection, run: int) -> list[SegmentRow]:
-    row = tables.segment.c
-    found = connection.execute(select(tables.segment).where(row.run == run).order_by(row.ordinal))
+    found = connection.execute(_SEGMENTS, {"of_run": run})
     return [
         SegmentRow(
             id=stored.id,
@@ -81,11 +78,17 @@ def _segments(connection: Connection, run: int) -> list[SegmentRow]:
 
 
 def _ledger(connection: Connection, run: int) -> list[LedgerRow]:
-    row, of_segment = tables.ledger.c, tables.segment.c
-    query = (
-        select(tables.ledger, of_segment.id.label("segment_id"))
-        .join(tables.segment, of_segment.key == row.segment)
-        .where(of_segment.run == run)
-        .order_by(of_segment.ordinal, row.rank)
-    )
-    return [delivery_of(stored) for stored in connection.execute(query)]
+    return [delivery_of(stored) for stored in connection.execute(_LEDGER, {"of_run": run})]
+
+
+# Made once: a page asks for them at every update.
+_run: BindParameter[int] = bindparam("of_run")
+_PARAMETERS = select(tables.parameter).where(tables.parameter.c.run == _run).order_by(tables.parameter.c.position)
+_MODULES = select(tables.module).where(tables.module.c.run == _run).order_by(tables.module.c.position)
+_SEGMENTS = select(tables.segment).where(tables.segment.c.run == _run).order_by(tables.segment.c.ordinal)
+_LEDGER = (
+    select(tables.ledger, tables.segment.c.id.label("segment_id"))
+    .join(tables.segment, tables.segment.c.key == tables.ledger.c.segment)
+    .where(tables.segment.c.run == _run)
+    .order_by(tables.segment.c.ordinal, tables.ledger.c.rank)
+)
