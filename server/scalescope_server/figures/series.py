@@ -222,6 +222,8 @@ def _level(level: Level, place: int, kind: Kind, span: Span, palette: Palette) -
         "textposition": f"top {('left', 'right')[side]}",
         "textfont": {"color": colour, "size": 11},
         "hoverinfo": "skip",
+        # The highest of what is drawn has its name above the axis.
+        "cliponaxis": False,
     }
     return [across, name]
 
