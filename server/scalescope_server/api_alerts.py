@@ -48,15 +48,22 @@ async def list_alerts(
     rooms: RoomsHere,
     state: Annotated[list[State], Query(max_length=6)] = [],  # noqa: B006 - FastAPI copies it
     run: Annotated[str | None, Query(max_length=64)] = None,
+    is_open: Annotated[bool | None, Query(alias="open")] = None,
     limit: int = 50,
     cursor: Cursor = None,
 ) -> Response:
     """Alerts in one of these states (``state`` may be repeated; without any: in all), of one ``run``.
 
+    ``open``: those alone whose newest firing is not over, even where there is no data now or its rule has an error.
     One that is quiet and has never fired is not told of.
     """
     found, following = await rooms.reading.read(
-        rooms.store.reader.alerts, states=state or None, run=run, limit=clamped(limit, MAX_ALERTS), cursor=cursor
+        rooms.store.reader.alerts,
+        states=state or None,
+        run=run,
+        is_open=is_open,
+        limit=clamped(limit, MAX_ALERTS),
+        cursor=cursor,
     )
     return json_answer(AlertsAnswer([alert_line(each) for each in found], following))
 

@@ -37,15 +37,17 @@ class AlertReader(Snapshots, ABC):
         *,
         states: Sequence[str] | None = None,
         run: str | None = None,
+        is_open: bool | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> tuple[list[AlertHistory], str | None]:
         """Alerts, those that moved last first, and the cursor of the next ones. :class:`BadCursor`.
 
-        ``states`` None: of any; one that is quiet and has never fired is not told of.
+        ``states`` None: of any; one that is quiet and has never fired is not told of. ``is_open``: those alone whose
+        newest firing is not over, whatever their state (False: those alone where it is).
         """
         with self.reading() as connection:
-            chosen = alerts.Chosen(None if states is None else tuple(states), run)
+            chosen = alerts.Chosen(None if states is None else tuple(states), run, is_open)
             return alerts.list_alerts(connection, chosen, limit=limit, cursor=cursor)
 
     def alert(self, alert: int) -> AlertHistory:

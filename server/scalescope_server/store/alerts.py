@@ -23,15 +23,18 @@ MAX_ALERTS = 200
 # What a list says of each alert's past.
 SHOWN = 20
 QUIET = "quiet"
-FIRING = ("firing", "recovering")
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which alerts: in one of these states, of a run; None: any. Those that have never fired and are quiet are none."""
+    """Which alerts: in one of these states, of a run, open or not; None: any.
+
+    Those that have never fired and are quiet are none.
+    """
 
     states: tuple[str, ...] | None = None
     run: str | None = None
+    is_open: bool | None = None
 
 
 def list_alerts(
@@ -49,6 +52,8 @@ def list_alerts(
         query = query.where(row.state.in_(chosen.states))
     if chosen.run is not None:
         query = query.where(tables.run.c.id == chosen.run)
+    if chosen.is_open is not None:
+        query = query.where(row.is_open if chosen.is_open else ~row.is_open)
     if cursor is not None:
         at, key = unpacked_cursor(cursor, tuple[float, int])
         query = query.where(or_(row.since_at < at, and_(row.since_at == at, row.key < key)))
@@ -87,13 +92,11 @@ def mute(connection: Connection, key: int, until: float | None) -> None:
         raise NoAlert(key)
 
 
-def count_firing(connection: Connection, runs: Sequence[int]) -> dict[int, int]:
-    """Run -> how many of its alerts fire, those among them that recover."""
+def count_open(connection: Connection, runs: Sequence[int]) -> dict[int, int]:
+    """Run -> how many of its alerts have begun to fire and are not over, whether or not there is data now."""
     row = tables.alert.c
-    query = (
-        select(row.run, func.count().label("firing")).where(row.state.in_(FIRING), row.run.in_(runs)).group_by(row.run)
-    )
-    return {row.run: row.firing for row in connection.execute(query)}
+    query = select(row.run, func.count().label("open")).where(row.is_open, row.run.in_(runs)).group_by(row.run)
+    return {row.run: row.open for row in connection.execute(query)}
 
 
 def _histories(connection: Connection, found: Sequence[Row[Any]]) -> list[AlertHistory]:

@@ -8,7 +8,6 @@ from msgspec import Struct
 from sqlalchemy import Connection, Select, and_, func, or_, select
 
 from scalescope_server.store import tables
-from scalescope_server.store.alerts import FIRING
 
 # More than this could not be told apart on a screen: the newest are told.
 MAX_FIRINGS = 100
@@ -36,8 +35,8 @@ def read_firings(connection: Connection, run: int, start: int | None, stop: int 
         select(alert.name, alert.severity, is_open.label("is_open"), func.min(moves.step).label("first_step"))
         .add_columns(last.label("last_step"), func.min(moves.culprit).label("culprit"))
         .join_from(tables.alert, tables.transition, moves.alert == alert.key)
-        .where(alert.run == run, moves.step.is_not(None))
-        .where(or_(moves.to_state.in_(FIRING), moves.from_state.in_(FIRING)))
+        # Of no firing is number 0.
+        .where(alert.run == run, moves.step.is_not(None), moves.firing > 0)
         .group_by(alert.key, alert.name, alert.severity, alert.is_open, alert.firings, moves.firing)
     )
     if stop is not None:

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from sqlalchemy import ColumnElement, Connection, Row, Select, Text, and_, case, cast, func, or_, select
 
 from scalescope_server.store import tables
-from scalescope_server.store.alerts import count_firing
+from scalescope_server.store.alerts import count_open
 from scalescope_server.store.cursors import packed_cursor, unpacked_cursor
 from scalescope_server.store.levels import bucket_size, finest
 from scalescope_server.store.records import RunState, RunSummary, Severity
@@ -59,7 +59,7 @@ def summaries(connection: Connection, runs: Sequence[Row[Any]], silent_before: f
     """The lines of the list for rows of ``run``, in their order."""
     keys = [run.key for run in runs]
     findings = _findings(connection, keys)
-    firing = count_firing(connection, keys)
+    firing = count_open(connection, keys)
     sparklines = _sparklines(connection, runs)
     return [
         _summary(run, findings[run.key], firing.get(run.key, 0), sparklines[run.key], silent_before) for run in runs
