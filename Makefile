@@ -33,11 +33,11 @@ test-js: $(VENV)/.node
 	$(NODE_PATH) node --test "tests/js/*.test.js"
 
 test-py: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not browser" -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m tests.second_chance -m "not browser" -n $(WORKERS) --dist loadfile $(ARGS)
 
 # In processes of their own: the browser's driver keeps an event loop running in the thread of the tests.
 test-browser: $(VENV)/.dev chromium
-	$(BIN)/python -m pytest tests/browser -n $(WORKERS) --dist worksteal $(ARGS)
+	$(BIN)/python -m tests.second_chance tests/browser -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: $(VENV)/.dev $(VENV)/.node ## Format, lint, types, import contracts, JavaScript types
 	$(BIN)/ruff format --check .
