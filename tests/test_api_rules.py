@@ -44,6 +44,36 @@ def test_rules_are_added_read_changed_and_deleted(served: Served) -> None:
     assert error(served, f"/api/rules/{added['id']}", 404)["field"] == "rule"
 
 
+def test_a_rule_is_switched_and_nothing_else_of_it_changes(served: Served) -> None:
+    added = add(served)
+    path = f"/api/rules/{added['id']}"
+    changed = served.call("PUT", path, body=MINE | {"when": "when scale < 2"}).json()
+    off = served.call("PATCH", path, body={"enabled": False}).json()
+    assert (off["enabled"], off["when"]) == (False, "when scale < 2")
+    assert off["revision"] > changed["revision"] > added["revision"]
+    assert served.call("PATCH", path, body={"enabled": False}).json() == off
+    assert error(served, "/api/rules/999", 404, "PATCH", {"enabled": True})["field"] == "rule"
+
+
+def test_a_change_of_a_rule_that_somebody_has_changed_since_is_refused(served: Served) -> None:
+    added = add(served)
+    path = f"/api/rules/{added['id']}"
+    seen = f"{path}?revision={added['revision']}"
+    theirs = served.call("PUT", seen, body=MINE | {"when": "when scale < 2"})
+    assert theirs.status == 200, theirs.body
+    told = error(served, seen, 409, "PUT", MINE | {"when": "when scale < 4"})
+    assert (told["code"], told["field"]) == ("conflict", "revision")
+    assert "somebody has changed the rule 'mine'" in told["message"]
+    assert ok(served, path) == theirs.json()
+
+
+def test_the_names_that_a_sentence_may_use_are_told_with_what_they_are_told_in(served: Served) -> None:
+    names = ok(served, "/api/rules/names")
+    assert {"name": "flush_share", "quantity": "share"} in names["series"]
+    assert {"name": "forward_headroom", "quantity": "number", "rows": "module"} in names["measures"]
+    assert (names["compared"], "SCALE_THRASH" in names["findings"]) == (["scale", "skipped"], True)
+
+
 def test_what_is_wrong_with_a_sentence_is_told_with_its_place(served: Served) -> None:
     told = error(served, "/api/rules", 422, "POST", MINE | {"when": "when scale < "})
     assert (told["code"], told["field"]) == ("invalid", "when")

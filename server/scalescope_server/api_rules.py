@@ -6,7 +6,7 @@ import asyncio
 from typing import Annotated, Literal
 
 import msgspec
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from scalescope_server.answers import json_answer
@@ -18,10 +18,12 @@ from scalescope_server.rule_answers import (
     BacktestAnswer,
     CheckAnswer,
     ImportAnswer,
+    NamesAnswer,
     RuleLine,
     RulesAnswer,
     backtest_answer,
     fault_line,
+    names_answer,
     rule_line,
 )
 from scalescope_server.rules.faults import faults
@@ -39,6 +41,7 @@ router = APIRouter(prefix="/api/rules", tags=["rules"])
 Line = Annotated[str, Field(max_length=512)]
 Text = Annotated[str, Field(max_length=4096)]
 RuleId = Annotated[int, Path(ge=1, lt=2**63)]
+Seen = Annotated[int | None, Query(alias="revision", ge=0, lt=2**63)]
 
 
 class RuleGiven(BaseModel):
@@ -59,6 +62,14 @@ class RuleGiven(BaseModel):
     reason: Text = ""
     source: Text = ""
     enabled: bool = True
+
+
+class RulePatch(BaseModel):
+    """Whether a rule is evaluated."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    enabled: bool
 
 
 class BacktestGiven(BaseModel):
@@ -133,6 +144,12 @@ async def backtest_rule(rooms: RoomsHere, given: BacktestGiven) -> Response:
     return json_answer(backtest_answer(trials))
 
 
+@router.get("/names", responses=answers(NamesAnswer, "The names that a sentence may use."))
+async def list_names() -> Response:
+    """What sentences may name beside the series of a run's own."""
+    return json_answer(names_answer())
+
+
 @router.get("/{rule}", responses=answers(RuleLine, "The rule."))
 async def get_rule(rule: RuleId, rooms: RoomsHere) -> Response:
     """One rule by its id."""
@@ -140,14 +157,24 @@ async def get_rule(rule: RuleId, rooms: RoomsHere) -> Response:
 
 
 @router.put("/{rule}", responses=answers(RuleLine, "The rule as it is now."))
-async def put_rule(rule: RuleId, rooms: RoomsHere, given: RuleGiven) -> Response:
-    """Put a rule in the place of another. Where it says something else now, its alerts end and begin anew."""
+async def put_rule(rule: RuleId, rooms: RoomsHere, given: RuleGiven, seen: Seen = None) -> Response:
+    """Put a rule in the place of another. Where it says something else now, its alerts end and begin anew.
+
+    ``revision``: of the one that was read. Where somebody has changed it since, nothing is changed (409).
+    """
     before = await rooms.reading.read(rooms.store.reader.rule, rule)
     new = _checked(_rule(given), built_in=before.pack is not None)
     if before.pack is not None and new.name != before.name:
         raise InvalidError(f"name: a built-in rule keeps its name, {before.name!r}", field="name")
-    row = await asyncio.wrap_future(rooms.store.writer.change_rule(rule, spec_of(new), rooms.clock(), ended))
+    row = await asyncio.wrap_future(rooms.store.writer.change_rule(rule, spec_of(new), rooms.clock(), ended, seen))
     return json_answer(rule_line(row))
+
+
+@router.patch("/{rule}", responses=answers(RuleLine, "The rule as it is now."))
+async def patch_rule(rule: RuleId, rooms: RoomsHere, patch: RulePatch) -> Response:
+    """Switch a rule off, or on again; what else it says stays as it is. Off, its alerts end."""
+    switching = rooms.store.writer.switch_rule(rule, enabled=patch.enabled, at=rooms.clock(), ending=ended)
+    return json_answer(rule_line(await asyncio.wrap_future(switching)))
 
 
 @router.delete("/{rule}", status_code=204)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scalescope_server.store.errors import BadCursor, NoAlert, NoRule, NotFound, RuleTaken, StoreError
+from scalescope_server.store.errors import BadCursor, NoAlert, NoRule, NotFound, RuleChanged, RuleTaken, StoreError
 
 
 class ServerError(Exception):
@@ -82,6 +82,8 @@ def from_store(error: StoreError) -> ServerError:
         return NotFoundError(f"there is no alert {error.alert}", field="alert")
     if isinstance(error, RuleTaken):
         return ConflictError(str(error), field="name")
+    if isinstance(error, RuleChanged):
+        return ConflictError(str(error), field="revision")
     if isinstance(error, BadCursor):
         return InvalidError(str(error), field="cursor")
     return UnavailableError(str(error))

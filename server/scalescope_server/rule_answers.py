@@ -10,6 +10,7 @@ from scalescope_server.answers import single
 from scalescope_server.rules.backtest import Firing
 from scalescope_server.rules.compiled import compile_rule
 from scalescope_server.rules.faults import Fault
+from scalescope_server.rules.names import CODES, COMPARED, MEASURES, SERIES, Quantity, Rows
 from scalescope_server.store.alert_records import RuleRow
 from scalescope_server.store.records import RunId, Single
 from scalescope_server.watching.book import rule_of
@@ -22,10 +23,12 @@ MOST_FIRINGS = 500
 class RuleLine(Struct, frozen=True, kw_only=True):
     """A rule. ``built_in``: of the pack that comes with the server; ``edited``: that somebody has changed since.
 
-    ``error``: why it cannot be evaluated, null where it can. Times are seconds since the epoch.
+    ``revision``: grows with each change of it. ``error``: why it cannot be evaluated, null where it can. Times are
+    seconds since the epoch.
     """
 
     id: int
+    revision: int
     name: str
     when: str
     severity: Literal["info", "warning", "critical"]
@@ -75,6 +78,30 @@ class CheckAnswer(Struct, frozen=True):
     """All that is wrong with a rule; nothing where it can be used."""
 
     faults: list[FaultLine]
+
+
+class SeriesName(Struct, frozen=True):
+    """A series of every run. ``quantity``: what it is told in, "any" where that is not known."""
+
+    name: str
+    quantity: Quantity
+
+
+class MeasureName(Struct, frozen=True):
+    """A measure of layers or modules."""
+
+    name: str
+    quantity: Quantity
+    rows: Rows
+
+
+class NamesAnswer(Struct, frozen=True):
+    """``compared``: the series in which ranks can be compared; ``findings``: the codes of findings."""
+
+    series: list[SeriesName]
+    measures: list[MeasureName]
+    compared: tuple[str, ...]
+    findings: tuple[str, ...]
 
 
 class FiringLine(Struct, frozen=True, kw_only=True):
@@ -127,13 +154,14 @@ class BacktestAnswer(Struct, frozen=True, kw_only=True):
 
 
 # What the description of the API (OpenAPI) names.
-SHAPES = (RuleLine, RulesAnswer, ImportAnswer, CheckAnswer, BacktestAnswer)
+SHAPES = (RuleLine, RulesAnswer, ImportAnswer, CheckAnswer, NamesAnswer, BacktestAnswer)
 
 
 def rule_line(row: RuleRow) -> RuleLine:
     rule = rule_of(row)
     return RuleLine(
         id=row.id,
+        revision=row.revision,
         **{name: getattr(rule, name) for name in rule.__struct_fields__},
         built_in=row.pack is not None,
         edited=row.edited,
@@ -148,6 +176,15 @@ def fault_line(fault: Fault) -> FaultLine:
     if place is None:
         return FaultLine(field=fault.field, message=fault.message, line=None, column=None, start=None, end=None)
     return FaultLine(field=fault.field, message=fault.message, **place._asdict())
+
+
+def names_answer() -> NamesAnswer:
+    return NamesAnswer(
+        series=[SeriesName(name, quantity) for name, quantity in SERIES.items()],
+        measures=[MeasureName(name, measure.quantity, measure.rows) for name, measure in MEASURES.items()],
+        compared=COMPARED,
+        findings=CODES,
+    )
 
 
 def backtest_answer(trials: list[Trial]) -> BacktestAnswer:

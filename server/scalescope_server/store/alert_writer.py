@@ -39,9 +39,15 @@ class AlertWriter(ABC):
         """:class:`RuleTaken`."""
         return self._submit(lambda t: rules.add_rule(t.connection, spec, at))
 
-    def change_rule(self, rule: int, spec: rules.Spec, at: float, ending: Ending) -> Future[RuleRow]:
-        """:class:`NoRule`, :class:`RuleTaken`."""
-        return self._submit(lambda t: rules.change_rule(t.connection, rule, spec, at, ending))
+    def change_rule(
+        self, rule: int, spec: rules.Spec, at: float, ending: Ending, seen: int | None = None
+    ) -> Future[RuleRow]:
+        """Where its revision is still the one ``seen``. :class:`NoRule`, :class:`RuleTaken`, :class:`RuleChanged`."""
+        return self._submit(lambda t: rules.change_rule(t.connection, rule, spec, at, ending, seen))
+
+    def switch_rule(self, rule: int, *, enabled: bool, at: float, ending: Ending) -> Future[RuleRow]:
+        """On or off, and nothing else of it. :class:`NoRule`."""
+        return self._submit(lambda t: rules.switch_rule(t.connection, rule, enabled=enabled, at=at, ending=ending))
 
     def delete_rule(self, rule: int, at: float, ending: Ending) -> Future[None]:
         """:class:`NoRule`."""

@@ -80,6 +80,16 @@ class NoAlert(StoreError):
         super().__init__(f"expected the id of a stored alert, got {alert}")
 
 
+class RuleChanged(StoreError):
+    """Somebody has changed the rule since it was read: what is to be put in its place is of an older one."""
+
+    def __init__(self, name: str, seen: int, revision: int) -> None:
+        super().__init__(
+            f"somebody has changed the rule {name!r} since it was read here (revision {seen}, now {revision}): "
+            "read it again, and change that"
+        )
+
+
 class RuleTaken(StoreError):
     """Another rule has this name."""
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 from scalescope_server.store import tables
 from scalescope_server.store.alert_records import RuleBook, RuleRow
 from scalescope_server.store.closing import Ending, close_alerts
-from scalescope_server.store.errors import NoRule, RuleTaken
+from scalescope_server.store.errors import NoRule, RuleChanged, RuleTaken
 from scalescope_server.store.upsert import insert_for
 
 Spec = dict[str, object]
@@ -50,10 +50,17 @@ def add_rule(connection: Connection, spec: Spec, at: float, pack: int | None = N
     return read_rule(connection, key)
 
 
-def change_rule(connection: Connection, key: int, spec: Spec, at: float, ending: Ending) -> RuleRow:
-    """Put ``spec`` in the place of a rule. Raises :class:`NoRule`, :class:`RuleTaken`."""
+def change_rule(
+    connection: Connection, key: int, spec: Spec, at: float, ending: Ending, seen: int | None = None
+) -> RuleRow:
+    """Put ``spec`` in the place of a rule, where its revision is still the one ``seen`` (None: whatever it is).
+
+    Raises :class:`NoRule`, :class:`RuleTaken`, :class:`RuleChanged`.
+    """
     revision = _raised(connection)
     before = read_rule(connection, key)
+    if seen is not None and seen != before.revision:
+        raise RuleChanged(before.name, seen, before.revision)
     _check_free(connection, str(spec["name"]), key)
     row = {**_columns(spec, at, revision), "edited": True}
     connection.execute(update(tables.rule).where(tables.rule.c.key == key).values(row))
@@ -62,6 +69,15 @@ def change_rule(connection: Connection, key: int, spec: Spec, at: float, ending:
     elif any(before.spec.get(name) != spec.get(name) for name in _DECIDES):
         close_alerts(connection, key, at, "the rule was changed", ending)
     return read_rule(connection, key)
+
+
+def switch_rule(connection: Connection, key: int, *, enabled: bool, at: float, ending: Ending) -> RuleRow:
+    """Switch a rule on or off, whatever else it says by now. Raises :class:`NoRule`."""
+    _lock_book(connection)
+    before = read_rule(connection, key)
+    if before.enabled == enabled:
+        return before
+    return change_rule(connection, key, {**before.spec, "enabled": enabled}, at, ending)
 
 
 def delete_rule(connection: Connection, key: int, at: float, ending: Ending) -> None:
