@@ -66,6 +66,32 @@ def test_a_firing_is_acknowledged_and_an_alert_is_muted_for_a_while(served: Serv
         assert error(served, f"/api/alerts/999999/{missing}", 404, "POST", {"until": 1.0})["field"] == "alert"
 
 
+def test_an_alerts_past_is_told_page_by_page(served: Served, trainer: Trainer) -> None:
+    trainer.deliver(steps(1, 2, 40, scale=[2.0, 0.5] * 20))
+    until(lambda: own(served)[0]["firings"] == 21)
+    (alert,) = own(served, "?past=2")
+    assert (len(alert["transitions"]), len(alert["deliveries"])) == (2, 2)
+    for name in ("transitions", "deliveries"):
+        path = f"/api/alerts/{alert['id']}/{name}?limit=9"
+        page = ok(served, path)
+        told = page["items"]
+        while page["next"]:
+            page = ok(served, f"{path}&cursor={page['next']}")
+            assert len(page["items"]) <= 9
+            told += page["items"]
+        assert sorted({line["firing"] for line in told}) == list(range(1, 22))
+        assert [line["at"] for line in told] == sorted((line["at"] for line in told), reverse=True)
+        assert error(served, f"/api/alerts/999999/{name}", 404)["field"] == "alert"
+        assert error(served, f"/api/alerts/{alert['id']}/{name}?cursor=x", 422)["field"] == "cursor"
+
+
+def test_alerts_are_counted_by_rule_and_state(served: Served, trainer: Trainer) -> None:
+    (alert,) = own(served)
+    counts = ok(served, "/api/alerts/counts")
+    assert {"rule": alert["rule"], "state": "firing", "open": True, "count": 1} in counts["items"]
+    assert counts["open"] == len(ok(served, "/api/alerts?open=true")["items"])
+
+
 def test_projects_are_silenced_for_a_while(served: Served) -> None:
     now = time.time()
     given = {"project": "team-*", "ends_at": now + 3600, "reason": "a move"}

@@ -48,6 +48,8 @@ def test_a_channel_is_set_up_tried_switched_off_and_deleted(serve: Serve) -> Non
             "delivered": 0,
             "failed": 0,
             "error": None,
+            "tried_at": None,
+            "arrived": None,
         }
         assert line == expected
         assert ok(served, "/api/channels") == {"items": [expected], "next": None}

@@ -28,7 +28,7 @@ from scalescope_server.store.outbox import (
     settle_at,
     take_at,
 )
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, Engine, func, select
 
 from tests.batches import Dictation, batch, hello
 from tests.notices import notice
@@ -251,5 +251,6 @@ def test_what_became_of_a_channels_messages_is_counted_with_the_last_trouble(dat
         (second,) = take_at(connection, "one", plan, now + 1)
         settle_at(connection, "one", [Ending(second.message, 0.1)], now + 1)
         enter(connection, 3)
+        tried = connection.execute(select(func.max(tables.delivery.c.tried_at))).scalar_one()
     with stored(database) as store:
-        assert store.reader.traffic() == {"chat": Traffic(1, 1, 1, "the receiver answered 410")}
+        assert store.reader.traffic() == {"chat": Traffic(1, 1, 1, "the receiver answered 410", tried, True)}

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from scalescope_server.answers import single
+from scalescope_server.store.alert_counts import AlertCount
 from scalescope_server.store.alert_records import AlertHistory, DeliveryLine, SilenceRow, TransitionRow
 from scalescope_server.store.records import RunId, Single
 
@@ -61,13 +62,40 @@ class AlertsAnswer(Struct, frozen=True):
     next: str | None
 
 
+class AlertCountsAnswer(Struct, frozen=True):
+    """``open``: how many alerts have begun to fire and are not over; ``items``: how those of each rule stand, but for
+    the quiet ones.
+    """
+
+    open: int
+    items: list[AlertCount]
+
+
+class TransitionsAnswer(Struct, frozen=True):
+    items: list[TransitionLine]
+    next: str | None
+
+
+class DeliveriesAnswer(Struct, frozen=True):
+    items: list[DeliveryLine]
+    next: str | None
+
+
 class SilencesAnswer(Struct, frozen=True):
     items: list[SilenceRow]
     next: str | None
 
 
 # What the description of the API (OpenAPI) names.
-SHAPES = (AlertLine, AlertsAnswer, SilenceRow, SilencesAnswer)
+SHAPES = (
+    AlertLine,
+    AlertsAnswer,
+    AlertCountsAnswer,
+    TransitionsAnswer,
+    DeliveriesAnswer,
+    SilenceRow,
+    SilencesAnswer,
+)
 
 
 def alert_line(found: AlertHistory) -> AlertLine:
@@ -75,10 +103,10 @@ def alert_line(found: AlertHistory) -> AlertLine:
     alert["open"] = alert.pop("is_open")
     return AlertLine(
         **(alert | {"value": single(found.alert.value)}),
-        transitions=[_transition_line(moved) for moved in found.transitions],
+        transitions=[transition_line(moved) for moved in found.transitions],
         deliveries=found.deliveries,
     )
 
 
-def _transition_line(moved: TransitionRow) -> TransitionLine:
+def transition_line(moved: TransitionRow) -> TransitionLine:
     return TransitionLine(**(msgspec.structs.asdict(moved) | {"value": single(moved.value)}))

@@ -8,14 +8,24 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from scalescope_server.alert_answers import AlertLine, AlertsAnswer, SilencesAnswer, alert_line
+from scalescope_server.alert_answers import (
+    AlertCountsAnswer,
+    AlertLine,
+    AlertsAnswer,
+    DeliveriesAnswer,
+    SilencesAnswer,
+    TransitionsAnswer,
+    alert_line,
+    transition_line,
+)
 from scalescope_server.answers import json_answer
 from scalescope_server.errors import InvalidError, NotFoundError
 from scalescope_server.inputs import Cursor, clamped
 from scalescope_server.openapi import answers
 from scalescope_server.rooms import Rooms, RoomsHere
+from scalescope_server.store.alert_past import MAX_PAST
 from scalescope_server.store.alert_records import SilenceRow
-from scalescope_server.store.alerts import MAX_ALERTS
+from scalescope_server.store.alerts import MAX_ALERTS, SHOWN
 
 router = APIRouter(prefix="/api", tags=["alerts"])
 
@@ -51,11 +61,13 @@ async def list_alerts(
     is_open: Annotated[bool | None, Query(alias="open")] = None,
     limit: int = 50,
     cursor: Cursor = None,
+    past: Annotated[int, Query(ge=0, le=SHOWN)] = SHOWN,
 ) -> Response:
     """Alerts in one of these states (``state`` may be repeated; without any: in all), of one ``run``.
 
     ``open``: those alone whose newest firing is not over, even where there is no data now or its rule has an error.
-    One that is quiet and has never fired is not told of.
+    One that is quiet and has never fired is not told of. ``past``: how many of the newest transitions and deliveries of
+    each.
     """
     found, following = await rooms.reading.read(
         rooms.store.reader.alerts,
@@ -64,8 +76,31 @@ async def list_alerts(
         is_open=is_open,
         limit=clamped(limit, MAX_ALERTS),
         cursor=cursor,
+        past=past,
     )
     return json_answer(AlertsAnswer([alert_line(each) for each in found], following))
+
+
+@router.get("/alerts/counts", responses=answers(AlertCountsAnswer, "How many alerts are how."))
+async def count_alerts(rooms: RoomsHere) -> Response:
+    """How the alerts of each rule stand, on all runs together."""
+    found = await rooms.reading.read(rooms.store.reader.alert_counts)
+    return json_answer(AlertCountsAnswer(sum(each.count for each in found if each.open), found))
+
+
+@router.get("/alerts/{alert}/transitions", responses=answers(TransitionsAnswer, "The newest first."))
+async def list_transitions(alert: Id, rooms: RoomsHere, limit: int = 50, cursor: Cursor = None) -> Response:
+    """What an alert has been through."""
+    read, most = rooms.store.reader.transitions, clamped(limit, MAX_PAST)
+    found, following = await rooms.reading.read(read, alert, limit=most, cursor=cursor)
+    return json_answer(TransitionsAnswer([transition_line(moved) for moved in found], following))
+
+
+@router.get("/alerts/{alert}/deliveries", responses=answers(DeliveriesAnswer, "The newest first."))
+async def list_deliveries(alert: Id, rooms: RoomsHere, limit: int = 50, cursor: Cursor = None) -> Response:
+    """What was told of an alert on which channel, and whether it has arrived."""
+    read, most = rooms.store.reader.deliveries, clamped(limit, MAX_PAST)
+    return json_answer(DeliveriesAnswer(*await rooms.reading.read(read, alert, limit=most, cursor=cursor)))
 
 
 @router.post("/alerts/{alert}/acknowledge", responses=answers(AlertLine, "The alert as it is now."))

@@ -168,6 +168,8 @@ def _line(row: ChannelRow, traffic: Traffic) -> ChannelLine:
         delivered=traffic.delivered,
         failed=traffic.failed,
         error=traffic.error,
+        tried_at=traffic.tried_at,
+        arrived=traffic.arrived,
     )
 
 

@@ -9,7 +9,8 @@ class ChannelLine(Struct, frozen=True, kw_only=True):
     """A channel as it may be shown. ``kind``: webhook, apprise or command.
 
     ``target``: scheme, host and port of a webhook, the scheme of a service. ``waiting``, ``delivered``, ``failed``: how
-    many notifications; ``error``: why the last that did not arrive did not.
+    many notifications; ``error``: why the last that did not arrive did not. ``tried_at``, ``arrived``: when the last
+    was tried, in seconds since the epoch, and whether it had arrived; null where none was. Tests are not among them.
     """
 
     name: str
@@ -20,6 +21,8 @@ class ChannelLine(Struct, frozen=True, kw_only=True):
     delivered: int
     failed: int
     error: str | None
+    tried_at: float | None
+    arrived: bool | None
 
 
 class ChannelsAnswer(Struct, frozen=True):

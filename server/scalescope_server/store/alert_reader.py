@@ -5,8 +5,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 
-from scalescope_server.store import alerts, axis, firings, rules, silences, ticks, vigil, watching
-from scalescope_server.store.alert_records import AlertHistory, KeptAlert, RuleBook, RuleRow, SilenceRow
+from scalescope_server.store import (
+    alert_counts,
+    alert_past,
+    alerts,
+    axis,
+    firings,
+    rules,
+    silences,
+    ticks,
+    vigil,
+    watching,
+)
+from scalescope_server.store.alert_counts import AlertCount
+from scalescope_server.store.alert_records import (
+    AlertHistory,
+    DeliveryLine,
+    KeptAlert,
+    RuleBook,
+    RuleRow,
+    SilenceRow,
+    TransitionRow,
+)
 from scalescope_server.store.firings import Firing
 from scalescope_server.store.judging import Position
 from scalescope_server.store.records import RunId
@@ -40,20 +60,40 @@ class AlertReader(Snapshots, ABC):
         is_open: bool | None = None,
         limit: int = 50,
         cursor: str | None = None,
+        past: int = alerts.SHOWN,
     ) -> tuple[list[AlertHistory], str | None]:
         """Alerts, those that moved last first, and the cursor of the next ones. :class:`BadCursor`.
 
         ``states`` None: of any; one that is quiet and has never fired is not told of. ``is_open``: those alone whose
-        newest firing is not over, whatever their state (False: those alone where it is).
+        newest firing is not over, whatever their state (False: those alone where it is). ``past``: how many of the
+        newest transitions and deliveries of each.
         """
         with self.reading() as connection:
             chosen = alerts.Chosen(None if states is None else tuple(states), run, is_open)
-            return alerts.list_alerts(connection, chosen, limit=limit, cursor=cursor)
+            return alerts.list_alerts(connection, chosen, limit=limit, cursor=cursor, past=past)
 
     def alert(self, alert: int) -> AlertHistory:
         """:class:`NoAlert`."""
         with self.reading() as connection:
             return alerts.read_alert(connection, alert)
+
+    def alert_counts(self) -> list[AlertCount]:
+        """How the alerts of each rule stand, but for those that are quiet."""
+        with self.reading() as connection:
+            return alert_counts.count_alerts(connection)
+
+    def transitions(self, alert: int, *, limit: int, cursor: str | None) -> tuple[list[TransitionRow], str | None]:
+        """What an alert went through, the newest first, and the cursor of what was before.
+
+        :class:`NoAlert`, :class:`BadCursor`.
+        """
+        with self.reading() as connection:
+            return alert_past.list_transitions(connection, alert, limit=limit, cursor=cursor)
+
+    def deliveries(self, alert: int, *, limit: int, cursor: str | None) -> tuple[list[DeliveryLine], str | None]:
+        """What was told of an alert, the newest first, and the cursor of what was before. As above."""
+        with self.reading() as connection:
+            return alert_past.list_deliveries(connection, alert, limit=limit, cursor=cursor)
 
     def firings(self, run: RunId, *, start: int | None = None, stop: int | None = None) -> list[Firing]:
         """The newest firings in a range of updates, in order. :class:`NotFound`."""

@@ -38,9 +38,10 @@ class Chosen:
 
 
 def list_alerts(
-    connection: Connection, chosen: Chosen, *, limit: int, cursor: str | None
+    connection: Connection, chosen: Chosen, *, limit: int, cursor: str | None, past: int = SHOWN
 ) -> tuple[list[AlertHistory], str | None]:
-    """Alerts, those that moved last first, and the cursor of the next ones; ``limit`` is clamped.
+    """Alerts, those that moved last first, and the cursor of the next ones; ``limit`` is clamped. ``past``: how many of
+    the newest transitions and deliveries of each.
 
     Raises:
         BadCursor: for a cursor that did not come from here.
@@ -60,7 +61,7 @@ def list_alerts(
     found = connection.execute(query.order_by(row.since_at.desc(), row.key.desc()).limit(limit + 1)).all()
     page = found[:limit]
     after = packed_cursor((page[-1].since_at, page[-1].id)) if len(found) > limit else None
-    return _histories(connection, page), after
+    return _histories(connection, page, past), after
 
 
 def read_alert(connection: Connection, key: int) -> AlertHistory:
@@ -99,42 +100,8 @@ def count_open(connection: Connection, runs: Sequence[int]) -> dict[int, int]:
     return {row.run: row.open for row in connection.execute(query)}
 
 
-def _histories(connection: Connection, found: Sequence[Row[Any]]) -> list[AlertHistory]:
-    if not found:
-        return []
-    transitions: dict[int, list[TransitionRow]] = {row.id: [] for row in found}
-    deliveries: dict[int, list[DeliveryLine]] = {row.id: [] for row in found}
-    for stored in connection.execute(_newest_transitions(transitions)):
-        transitions[stored.alert].append(_transition(stored))
-    for stored in connection.execute(_newest_deliveries(deliveries)):
-        values = {name: getattr(stored, name) for name in DeliveryLine.__struct_fields__}
-        deliveries[stored.alert].append(DeliveryLine(**values))
-    return [AlertHistory(_alert(row), transitions[row.id], deliveries[row.id]) for row in found]
-
-
-def _newest_transitions(alerts: Iterable[int]) -> Select[Any]:
-    row = tables.transition.c
-    place = func.row_number().over(partition_by=row.alert, order_by=row.key.desc()).label("place")
-    ranked = select(tables.transition, place).where(row.alert.in_(list(alerts))).subquery()
-    return select(ranked).where(ranked.c.place <= SHOWN).order_by(ranked.c.alert, ranked.c.place)
-
-
-def _newest_deliveries(alerts: Iterable[int]) -> Select[Any]:
-    row, alert = tables.delivery.c, tables.alert.c
-    place = func.row_number().over(partition_by=alert.key, order_by=row.key.desc()).label("place")
-    joined = tables.delivery.join(tables.alert, and_(alert.run == row.run, alert.name == row.rule))
-    chosen = [row[name] for name in DeliveryLine.__struct_fields__]
-    ranked = select(alert.key.label("alert"), place, *chosen).select_from(joined).where(alert.key.in_(list(alerts)))
-    found = ranked.subquery()
-    return select(found).where(found.c.place <= SHOWN).order_by(found.c.alert, found.c.place)
-
-
-def _alert(stored: Row[Any]) -> AlertRow:
-    values = {name: getattr(stored, name) for name in AlertRow.__struct_fields__}
-    return AlertRow(**values | {"value": scale_of(stored.value, stored.value_flag)})
-
-
-def _transition(stored: Row[Any]) -> TransitionRow:
+def transition_of(stored: Row[Any]) -> TransitionRow:
+    """A row of ``transition``."""
     return TransitionRow(
         firing=stored.firing,
         before=stored.from_state,
@@ -145,6 +112,41 @@ def _transition(stored: Row[Any]) -> TransitionRow:
         culprit=stored.culprit,
         sentence=stored.sentence,
     )
+
+
+def _histories(connection: Connection, found: Sequence[Row[Any]], past: int = SHOWN) -> list[AlertHistory]:
+    if not found:
+        return []
+    transitions: dict[int, list[TransitionRow]] = {row.id: [] for row in found}
+    deliveries: dict[int, list[DeliveryLine]] = {row.id: [] for row in found}
+    for stored in connection.execute(_newest_transitions(transitions, past)):
+        transitions[stored.alert].append(transition_of(stored))
+    for stored in connection.execute(_newest_deliveries(deliveries, past)):
+        values = {name: getattr(stored, name) for name in DeliveryLine.__struct_fields__}
+        deliveries[stored.alert].append(DeliveryLine(**values))
+    return [AlertHistory(_alert(row), transitions[row.id], deliveries[row.id]) for row in found]
+
+
+def _newest_transitions(alerts: Iterable[int], past: int) -> Select[Any]:
+    row = tables.transition.c
+    place = func.row_number().over(partition_by=row.alert, order_by=row.key.desc()).label("place")
+    ranked = select(tables.transition, place).where(row.alert.in_(list(alerts))).subquery()
+    return select(ranked).where(ranked.c.place <= past).order_by(ranked.c.alert, ranked.c.place)
+
+
+def _newest_deliveries(alerts: Iterable[int], past: int) -> Select[Any]:
+    row, alert = tables.delivery.c, tables.alert.c
+    place = func.row_number().over(partition_by=alert.key, order_by=row.key.desc()).label("place")
+    joined = tables.delivery.join(tables.alert, and_(alert.run == row.run, alert.name == row.rule))
+    chosen = [row[name] for name in DeliveryLine.__struct_fields__]
+    ranked = select(alert.key.label("alert"), place, *chosen).select_from(joined).where(alert.key.in_(list(alerts)))
+    found = ranked.subquery()
+    return select(found).where(found.c.place <= past).order_by(found.c.alert, found.c.place)
+
+
+def _alert(stored: Row[Any]) -> AlertRow:
+    values = {name: getattr(stored, name) for name in AlertRow.__struct_fields__}
+    return AlertRow(**values | {"value": scale_of(stored.value, stored.value_flag)})
 
 
 _ELSEWHERE: dict[str, ColumnElement[Any]] = {

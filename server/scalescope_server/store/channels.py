@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from scalescope_server.store import tables
 
@@ -28,12 +28,17 @@ class ChannelRow(Struct, frozen=True, kw_only=True):
 
 
 class Traffic(Struct, frozen=True):
-    """How many notifications wait for a channel, have arrived and were given up; why the last one failed, if it did."""
+    """How many notifications wait for a channel, have arrived and were given up; why the last one failed, if it did.
+
+    ``tried_at``, ``arrived``: when the last was tried, and whether it had arrived; None where none was.
+    """
 
     waiting: int = 0
     delivered: int = 0
     failed: int = 0
     error: str | None = None
+    tried_at: float | None = None
+    arrived: bool | None = None
 
 
 def list_channels(connection: Connection) -> list[ChannelRow]:
@@ -67,10 +72,25 @@ def traffic(connection: Connection) -> dict[str, Traffic]:
     """Of each channel that has had any."""
     told = tables.delivery.c
     counts = [func.count().filter(told.state == state) for state in ("waiting", "delivered", "failed")]
-    last = func.coalesce(func.max(told.key).filter(told.error.is_not(None)), 0)
-    found = connection.execute(select(told.channel, *counts, last).group_by(told.channel)).all()
-    troubles = select(told.key, told.error).where(told.key.in_([one[-1] for one in found]))
-    why = {row.key: row.error for row in connection.execute(troubles)}
+    failed = func.coalesce(func.max(told.key).filter(told.error.is_not(None)), 0)
+    tried = func.coalesce(func.max(told.key).filter(told.tried_at.is_not(None)), 0)
+    found = connection.execute(select(told.channel, *counts, failed, tried).group_by(told.channel)).all()
+    lasts = select(told.key, told.error, told.tried_at, told.state).where(
+        told.key.in_({key for row in found for key in row[-2:]})
+    )
+    last = {row.key: row for row in connection.execute(lasts)}
     return {
-        channel: Traffic(waiting, delivered, failed, why.get(key)) for channel, waiting, delivered, failed, key in found
+        channel: _traffic(tuple(counted), last.get(why), last.get(tried)) for channel, *counted, why, tried in found
     }
+
+
+def _traffic(counted: tuple[int, ...], failed: Row[Any] | None, tried: Row[Any] | None) -> Traffic:
+    waiting, delivered, given_up = counted
+    return Traffic(
+        waiting,
+        delivered,
+        given_up,
+        failed and failed.error,
+        tried and tried.tried_at,
+        None if tried is None else tried.state == "delivered",
+    )
