@@ -23,7 +23,7 @@ def derive(table: Histograms, formats: NDArray[np.uint8], scale: float | None) -
 
 def sums(table: Histograms, formats: NDArray[np.uint8], scale: float | None) -> GradientSums:
     (found,) = gradient_sums(Stack.of(Trimmed.of(table)), formats, [scale])
-    return found
+    return GradientSums(*found.tolist())
 
 
 def test_shares_are_over_all_parameters_and_values_are_divided_by_the_scale() -> None:

@@ -9,14 +9,14 @@ scale of the step over the non-zeros (the low bound).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scalescope.numerics.formats import BF16, E4M3FN, E5M2, FP16, FP32, FloatFormat, known_format
 
-from scalescope_server.store.columns import Columns
+from scalescope_server.store.columns import Columns, Real
 from scalescope_server.store.stacks import Stack
 
 DERIVED = ("zero_share", "subnormal_share", "flush_share", "amax", "grad_norm", "update_ratio")
@@ -26,6 +26,9 @@ SumsKind = Literal["grad", "update"]
 MISSING: dict[SumsKind, str] = {"grad": "ranks_missing", "update": "ranks_missing/update"}
 # The series that a run of several ranks has of all of them together.
 MERGED_SERIES = (*DERIVED, *MISSING.values())
+
+# Values by series name: for which of some records there is one, bool [records], and what it is, float64 [records].
+Values = Mapping[str, tuple[NDArray[np.bool_], Real]]
 
 # The position of a format is the code that ``layout.formats`` stores; 0 is "not known". Only append.
 _FORMATS: tuple[FloatFormat | None, ...] = (None, FP16, BF16, FP32, E4M3FN, E5M2)
@@ -62,16 +65,9 @@ class GradientSums(NamedTuple):
         return added._replace(amax=amax, norm=math.hypot(self.norm, other.norm))
 
     def values(self) -> dict[str, float]:
-        """Series name -> value. A share of nothing is left out; the norm is inf or NaN when a gradient is."""
-        norm = math.nan if self.nan else math.inf if self.inf and not math.isnan(self.norm) else self.norm
-        found = {
-            "amax": self.amax,
-            "grad_norm": norm,
-            **_share("zero_share", self.zero, self.elements),
-            **_share("flush_share", self.flushed, self.nonzero),
-            **_share("subnormal_share", self.subnormal, self.of_known),
-        }
-        return found if self.elements else {}
+        """Series name -> value, as :func:`gradient_series` has them."""
+        found = gradient_series(np.array([self]))
+        return {name: float(values[0]) for name, (given, values) in found.items() if given[0]}
 
 
 class UpdateSums(NamedTuple):
@@ -88,8 +84,8 @@ class UpdateSums(NamedTuple):
         return {"update_ratio": math.sqrt(self.moved / self.held)} if self.held else {}
 
 
-def gradient_sums(stack: Stack, formats: NDArray[np.uint8], scales: Sequence[float | None]) -> Iterator[GradientSums]:
-    """Of each sample of gradients by itself, scaled by its scale.
+def gradient_sums(stack: Stack, formats: NDArray[np.uint8], scales: Sequence[float | None]) -> Real:
+    """The :class:`GradientSums` of each sample of gradients by itself, scaled by its scale: a row of float64 for each.
 
     ``formats``: code of each row's compute format, uint8 [rows].
     """
@@ -105,11 +101,31 @@ def gradient_sums(stack: Stack, formats: NDArray[np.uint8], scales: Sequence[flo
     subnormal = sum((_below(counts[:, i : i + 1], f.min_normal_exponent - stack.low) for i, f in known), none)
     of_known = sum((counts[:, i].sum(axis=1) + classes[:, i].sum(axis=1) for i, _ in known), none)
     flushed = _below(counts, FP16.flush_exponent - stack.low)
-    amax, norm = stack.amax.max(axis=1, initial=0.0), np.sqrt(stack.sum_squares.sum(axis=1))
-    sums = (nonzero + zero + inf + nan, zero, nonzero, flushed, subnormal, of_known, amax, norm, nan, inf)
-    for row, scale in zip(np.stack(sums, axis=1).tolist(), scales, strict=True):
-        found = GradientSums(*row)
-        yield found._replace(amax=_unscaled(found.amax, scale), norm=_unscaled(found.norm, scale))
+    # A scale of 0 leaves nothing to divide by.
+    divisors = np.array([1.0 if scale is None else scale or math.nan for scale in scales])
+    with np.errstate(over="ignore", invalid="ignore"):
+        amax = stack.amax.max(axis=1, initial=0.0) / divisors
+        norm = np.sqrt(stack.sum_squares.sum(axis=1)) / divisors
+    return np.stack(
+        (nonzero + zero + inf + nan, zero, nonzero, flushed, subnormal, of_known, amax, norm, nan, inf), axis=1
+    )
+
+
+def gradient_series(sums: Real) -> Values:
+    """Out of rows of :class:`GradientSums`. A share of nothing is left out; the norm is inf or NaN when a gradient is.
+
+    Of a sample without elements there is nothing.
+    """
+    elements, zero, nonzero, flushed, subnormal, of_known, amax, norm, nan, inf = sums.T
+    told = elements > 0
+    norm = np.where(nan > 0, math.nan, np.where((inf > 0) & ~np.isnan(norm), math.inf, norm))
+    return {
+        "amax": (told, amax),
+        "grad_norm": (told, norm),
+        "zero_share": _shares(zero, elements),
+        "flush_share": _shares(flushed, nonzero),
+        "subnormal_share": _shares(subnormal, of_known),
+    }
 
 
 def _below(counts: NDArray[np.float64], columns: int) -> NDArray[np.float64]:
@@ -128,11 +144,13 @@ def update_sums(columns: Columns) -> UpdateSums | None:
         return UpdateSums(float(moved[known].sum()), float(held[known].sum()))
 
 
-def _share(name: str, part: float, whole: float) -> dict[str, float]:
-    return {name: part / whole} if whole else {}
+def update_series(sums: Sequence[UpdateSums]) -> Values:
+    """As :meth:`UpdateSums.values` has them."""
+    ratios = [each.values().get("update_ratio") for each in sums]
+    given = np.array([ratio is not None for ratio in ratios])
+    return {"update_ratio": (given, np.array([ratio or 0.0 for ratio in ratios]))}
 
 
-def _unscaled(value: float, scale: float | None) -> float:
-    if scale is None:
-        return value
-    return value / scale if scale else math.nan
+def _shares(part: Real, whole: Real) -> tuple[NDArray[np.bool_], Real]:
+    given = whole > 0
+    return given, np.divide(part, whole, out=np.zeros(len(whole)), where=given)

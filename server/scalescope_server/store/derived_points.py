@@ -5,56 +5,49 @@ The first record of a step is the one that tells them; what comes after it, in w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import bindparam, select
 
 from scalescope_server.store import tables
+from scalescope_server.store.derived import Values
 from scalescope_server.store.origin import Origin
 from scalescope_server.store.pruned import pruned_steps
 from scalescope_server.store.rollup import Points
 from scalescope_server.store.transaction import Transaction
 
-Told = tuple[int, dict[str, float]]
-
 
 def enter_derived(
-    transaction: Transaction, origin: Origin, told: Sequence[Told], *, of_all: str, sequence: int
+    transaction: Transaction, origin: Origin, steps: NDArray[np.int64], values: Values, *, of_all: str, sequence: int
 ) -> None:
-    """Store the series of records of one caller: the step of each, and values by name.
+    """Store the series of records of one caller: the step of each, int64 [records], and their values.
 
-    ``of_all``: the series that all of them tell. ``sequence``: of one of them.
+    ``of_all``: the series that all of them tell which tell any. ``sequence``: of one of them.
     """
-    told = [(step, values) for step, values in told if values]
-    if not told:
+    told = np.flatnonzero(np.any([given for given, _ in values.values()], axis=0))
+    if not told.size:
         return
-    known = _known_steps(transaction, origin, sorted(step for step, _ in told), of_all, sequence)
-    columns: dict[str, dict[int, float]] = {}
-    for step, values in told:
-        if step not in known:
-            known.add(step)
-            for name, value in values.items():
-                columns.setdefault(name, {})[step] = value
-    keys = transaction.series(origin.run, list(columns), sequence=sequence)
-    points = [_points(keys[name], origin.rank, values) for name, values in columns.items()]
+    rising, first = np.unique(steps[told], return_index=True)
+    known = _known_steps(transaction, origin, rising, of_all, sequence)
+    rows = told[first[~np.isin(rising, known)]]
+    chosen = {name: (rows[given[rows]], each) for name, (given, each) in values.items()}
+    chosen = {name: (some, each) for name, (some, each) in chosen.items() if some.size}
+    keys = transaction.series(origin.run, list(chosen), sequence=sequence)
+    points = [Points(keys[name], origin.rank, steps[some], each[some]) for name, (some, each) in chosen.items()]
     transaction.add_scalars(origin.run, origin.segment, points)
 
 
-def _points(series: int, rank: int, values: dict[int, float]) -> Points:
-    steps = np.array(sorted(values), np.int64)
-    return Points(series, rank, steps, np.array([values[step] for step in steps.tolist()], np.float64))
-
-
-def _known_steps(transaction: Transaction, origin: Origin, steps: Sequence[int], name: str, sequence: int) -> set[int]:
+def _known_steps(
+    transaction: Transaction, origin: Origin, steps: NDArray[np.int64], name: str, sequence: int
+) -> NDArray[np.int64]:
     """Those of the rising steps for which values are stored, or were before they were pruned."""
     if steps[0] > origin.highest_sample:
-        return set()
+        return np.empty(0, np.int64)
     series = transaction.series(origin.run, [name], sequence=sequence)[name]
     of_caller = {"of_series": series, "of_rank": origin.rank, "of_segment": origin.segment}
-    span = {"start": steps[0], "end": steps[-1]}
-    pruned = np.array(steps)[pruned_steps(transaction.connection, origin, np.array(steps))]
-    return {*transaction.connection.execute(_STEPS, {**of_caller, **span}).scalars(), *pruned.tolist()}
+    stored = transaction.connection.execute(_STEPS, of_caller | {"start": int(steps[0]), "end": int(steps[-1])})
+    pruned = steps[pruned_steps(transaction.connection, origin, steps)]
+    return np.concatenate([np.array(stored.scalars().all(), np.int64), pruned])
 
 
 _STEPS = select(tables.scalar.c.step).where(

@@ -13,8 +13,9 @@ from scalescope.wire import Sample, SampleKind, Subject
 
 from scalescope_server.store import tables
 from scalescope_server.store.bulk import insert_rows
+from scalescope_server.store.columns import Real
 from scalescope_server.store.decoding import Measured
-from scalescope_server.store.derived import GradientSums, gradient_sums
+from scalescope_server.store.derived import GradientSums, gradient_series, gradient_sums
 from scalescope_server.store.derived_points import enter_derived
 from scalescope_server.store.folding import Key, packed_positions, place_of
 from scalescope_server.store.gathered import gather
@@ -27,7 +28,8 @@ from scalescope_server.store.tables import ALL_RANKS
 from scalescope_server.store.transaction import Transaction
 from scalescope_server.store.values import scale_key
 
-Told = list[tuple[int, GradientSums]]
+# The steps of some samples, int64 [samples], and a row of their sums for each.
+Told = list[tuple[NDArray[np.int64], Real]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,21 +67,20 @@ def enter_samples(transaction: Transaction, origin: Origin, records: Sequence[Me
     if not records:
         return
     places = places_of(transaction.connection, origin)
-    alike = list(_alike(places, records))
-    insert_rows(transaction.connection, tables.sample, _columns(origin, records, alike))
     told: Told = []
     of_all: Told = []
-    for some in alike:
+    for some in _alike(places, records):
         for chosen, stack in stacked(some.records):
             piece = replace(some, records=some.records[chosen])
+            insert_rows(transaction.connection, tables.sample, _columns(origin, piece))
             reported = _reported(places, piece) if origin.merges else None
             _pile(transaction, origin, origin.rank, piece, stack)
             if reported is not None:
                 leads = places.share_of(piece.subject, reported.indexes).leads.astype(np.int64)
                 _pile(transaction, origin, ALL_RANKS, reported, reported.of(stack), leads)
             if piece.kind == "grad":
-                told += _sums(origin, places, piece, stack)
-                of_all += [] if reported is None else _sums(origin, places, reported, reported.of(stack))
+                told.append(_sums(origin, places, piece, stack))
+                of_all += [] if reported is None else [_sums(origin, places, reported, reported.of(stack))]
     _enter_series(transaction, origin, places, told, of_all, sequence=records[0].record.sequence)
 
 
@@ -111,27 +112,39 @@ def _pile(
     """Add samples to what is new in their buckets. ``samples``: as how many of them each row counts."""
     heap, rows = transaction.news(origin.run).samples, int(alike.positions.max(initial=-1)) + 1
     level = heap.level(transaction.connection, origin.run, alike.kind, rank)
-    place, first = place_of(alike.positions), 0
-    for bucket, same in groupby(_bucket(origin, record, rank, level) for record in alike.records):
+    place, first, size = place_of(alike.positions), 0, bucket_size(level)
+    buckets = (
+        ((origin.first_step + record.step) // size, is_periodic(record.reason), record.scale)
+        for record in alike.records
+    )
+    for (at, periodic, scale), same in groupby(buckets):
         last = first + len(list(same))
+        bucket = Key(origin.run, alike.kind, rank, level, at, periodic, *scale_key(scale))
         heap.at(bucket, rows).add_all(place, stack.part(slice(first, last)), samples)
         first = last
 
 
-def _sums(origin: Origin, places: Places, alike: Alike, stack: Stack) -> Told:
-    """(step, sums) of each sample of gradients."""
+def _sums(origin: Origin, places: Places, alike: Alike, stack: Stack) -> tuple[NDArray[np.int64], Real]:
+    """The steps of samples of gradients, and the sums of each."""
+    steps = origin.first_step + np.array([record.step for record in alike.records])
     scales = [record.scale for record in alike.records]
-    sums = gradient_sums(stack, places.formats[alike.indexes], scales)
-    return [(origin.first_step + record.step, each) for record, each in zip(alike.records, sums, strict=True)]
+    return steps, gradient_sums(stack, places.formats[alike.indexes], scales)
 
 
 def _enter_series(
     transaction: Transaction, origin: Origin, places: Places, told: Told, of_all: Told, *, sequence: int
 ) -> None:
     """Store the series of gradients: those of this rank, and its part in those of all ranks."""
-    enter_derived(transaction, origin, [(step, sums.values()) for step, sums in told], of_all="amax", sequence=sequence)
+    if told:
+        steps, sums = (np.concatenate(parts) for parts in zip(*told, strict=True))
+        enter_derived(transaction, origin, steps, gradient_series(sums), of_all="amax", sequence=sequence)
     if origin.merges:
-        gather(transaction, origin, "grad", of_all, alone=places.share.alone, sequence=sequence)
+        mine = [
+            (step, GradientSums(*row))
+            for steps, sums in of_all
+            for step, row in zip(steps.tolist(), sums.tolist(), strict=True)
+        ]
+        gather(transaction, origin, "grad", mine, alone=places.share.alone, sequence=sequence)
 
 
 def is_periodic(reason: str) -> bool:
@@ -139,20 +152,13 @@ def is_periodic(reason: str) -> bool:
     return reason == "periodic"
 
 
-def _bucket(origin: Origin, record: Sample, rank: int, level: int) -> Key:
-    scale, flag = scale_key(record.scale)
-    bucket = (origin.first_step + record.step) // bucket_size(level)
-    return Key(origin.run, record.kind, rank, level, bucket, is_periodic(record.reason), scale, flag)
-
-
-def _columns(origin: Origin, measured: Sequence[Measured], alike: Sequence[Alike]) -> dict[str, list[Any]]:
+def _columns(origin: Origin, alike: Alike) -> dict[str, list[Any]]:
     """The columns of the rows, in the order in which they were told."""
-    placed = {r.sequence: positions for a in alike for positions in [packed_positions(a.positions)] for r in a.records}
-    records = [each.record for each in measured]
+    records, positions = alike.records, packed_positions(alike.positions)
     scales = [scale_key(record.scale) for record in records]
     return {
         "run": [origin.run] * len(records),
-        "kind": [record.kind for record in records],
+        "kind": [alike.kind] * len(records),
         "rank": [origin.rank] * len(records),
         "step": [origin.first_step + record.step for record in records],
         "segment": [origin.segment] * len(records),
@@ -161,6 +167,6 @@ def _columns(origin: Origin, measured: Sequence[Measured], alike: Sequence[Alike
         "scale": [scale for scale, _ in scales],
         "scale_flag": [flag for _, flag in scales],
         "micro_batches": [record.micro_batches for record in records],
-        "positions": [placed[record.sequence] for record in records],
+        "positions": [positions] * len(records),
         **{name: [getattr(record.table, name) for record in records] for name in HEADER_AND_BODY},
     }

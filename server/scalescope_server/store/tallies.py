@@ -14,7 +14,7 @@ from scalescope_server.store import tables
 from scalescope_server.store.bulk import insert_rows
 from scalescope_server.store.columns import Columns, packed_columns
 from scalescope_server.store.decoding import Tallied
-from scalescope_server.store.derived import update_sums
+from scalescope_server.store.derived import update_series, update_sums
 from scalescope_server.store.derived_points import enter_derived
 from scalescope_server.store.folding import Key, above, packed_positions, place_of
 from scalescope_server.store.gathered import gather
@@ -84,8 +84,10 @@ def _pile_of_all(
 def _enter_series(transaction: Transaction, origin: Origin, places: Places, records: Sequence[Tallied]) -> None:
     """Store the series of updates: that of this rank, and its part in that of all ranks."""
     sequence = records[0].record.sequence
-    told = [(_step(origin, t), sums.values()) for t in records if (sums := update_sums(t.columns))]
-    enter_derived(transaction, origin, told, of_all="update_ratio", sequence=sequence)
+    told = [(_step(origin, t), sums) for t in records if (sums := update_sums(t.columns))]
+    if told:
+        steps, values = np.array([step for step, _ in told]), update_series([sums for _, sums in told])
+        enter_derived(transaction, origin, steps, values, of_all="update_ratio", sequence=sequence)
     if origin.merges:
         reported = [(t, np.flatnonzero(places.share_of(_subject(t.record), t.indexes).reports)) for t in records]
         picked = [(t, {name: values[rows] for name, values in t.columns.items()}) for t, rows in reported if rows.size]
