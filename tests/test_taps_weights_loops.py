@@ -55,6 +55,19 @@ def test_parameters_that_are_frozen_empty_complex_or_without_a_gradient_are_left
     assert told["looked"] == [3.0]
 
 
+def test_of_a_group_that_a_rate_of_0_holds_it_is_not_told_that_it_stays() -> None:
+    model = nn.Sequential(nn.Linear(2, 3, bias=False), nn.Linear(3, 2, bias=False))
+    held, trained = ({"params": each.parameters()} for each in model)
+    optimizer = torch.optim.SGD([held | {"lr": 0.0}, trained], lr=0.1)
+    with watching(model, optimizer, every=1) as watched:
+        model(torch.ones(4, 2)).sum().backward()
+        optimizer.step()
+        (told,) = tallies(watched.end()).values()
+    assert told["update_squares"][0] == 0
+    assert math.isnan(told["unchanged"][0])
+    assert told["unchanged"][1] == 0
+
+
 def test_a_parameter_of_two_optimizers_is_told_once_an_update() -> None:
     model = model_of(torch.float32)
     weight = next(model.parameters())

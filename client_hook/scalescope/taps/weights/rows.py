@@ -35,14 +35,21 @@ class Row:
     def is_narrow(self) -> bool:
         return self.parameter.dtype in NARROW
 
+    @property
+    def _is_held(self) -> bool:
+        """Whether its group has a learning rate of 0: so are layers frozen, and that they stay tells nothing."""
+        rate = self.group.get("lr")
+        # Of one on a device nobody may ask.
+        return isinstance(rate, int | float) and rate == 0
+
     def weights(self) -> torch.Tensor:
         """As they are now, those that are looked at, in any shape."""
         return self.look.within(self.parameter)
 
     def gradient(self) -> torch.Tensor | None:
-        """The same of the gradient; None where there is none, or a sparse one, which has no places."""
+        """The same of the gradient; None where nothing is to follow it, or it is sparse and has no places."""
         gradient = self.parameter.grad
-        if gradient is None or local(gradient).layout is not torch.strided:
+        if gradient is None or local(gradient).layout is not torch.strided or self._is_held:
             return None
         return self.look.within(gradient)
 
