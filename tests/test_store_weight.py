@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import sys
 
-from scalescope.numerics.exponents import Histograms
+import numpy as np
+from scalescope.numerics.exponents import BINS, MIN_EXPONENT
 from scalescope.packing import unpack
 from scalescope.wire import encode
 from scalescope_server.store.weight import weight_of
 
-from tests.batches import Dictation
+from tests.batches import Dictation, histograms
 
 
 def test_a_sample_weighs_what_its_table_takes() -> None:
-    sample = Dictation().sample(0, Histograms.empty(1000))
+    exponents = np.arange(MIN_EXPONENT, MIN_EXPONENT + BINS)
+    sample = Dictation().sample(0, histograms(*([exponents.tolist()] * 200)))
     table = unpack(sample.table)
     held = sum(column.nbytes for column in (table.counts, table.zero, table.inf, table.nan, table.amax))
     size = len(encode(sample))
-    assert size < 1000
+    assert size < 5000
     assert held < weight_of(sample, size) < 1.1 * held
+
+
+def test_a_sample_of_few_exponents_weighs_what_it_takes_among_others() -> None:
+    few, many = (Dictation().sample(0, histograms(*([list(range(used))] * 400))) for used in (1, BINS // 2))
+    held = 8 * 400 * (BINS // 4)
+    assert held < weight_of(few, len(encode(few))) < 1.2 * held
+    assert 2 * held < weight_of(many, len(encode(many))) < 2.2 * held
 
 
 def test_updates_weigh_by_their_number_even_where_nothing_is_told_of_them() -> None:

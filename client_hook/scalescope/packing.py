@@ -24,6 +24,9 @@ from scalescope.numerics.exponents import BINS, MIN_EXPONENT, Histograms
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_ROWS = 20_000
 
+# The widest counts, in bytes, have a sign, as sums of them do.
+SIGNED = 8
+
 _COLUMNS_OF_COUNTS = 3
 _COLUMNS_OF_VALUES = 2
 
@@ -246,8 +249,7 @@ def _check_values(table: Trimmed) -> None:
 
 
 def _type_of(width: int) -> str:
-    # The widest have a sign, as sums of them do.
-    return f"<u{width}" if width < 8 else "<i8"
+    return f"<u{width}" if width < SIGNED else "<i8"
 
 
 def _width_for(largest: int) -> int:

@@ -10,7 +10,7 @@ from itertools import cycle, zip_longest
 import numpy as np
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import MIN_EXPONENT
-from scalescope.packing import PackedError, PackedHistograms, Trimmed, opened, unpack_trimmed, values_of
+from scalescope.packing import SIGNED, PackedError, PackedHistograms, Trimmed, opened, unpack_trimmed, values_of
 from scalescope.wire import Sample
 
 from scalescope_server.store.aside import aside
@@ -108,7 +108,7 @@ def _stack(piece: Sequence[Sample], low: int, room: Real) -> Stack:
         counts[:, :first], counts[:, first:last], counts[:, last:] = 0, read, 0
         tails.append(tail)
     stack = Stack(low, room, *values_of(tails, room.shape[1]))
-    if not _makes_sense(stack):
+    if not _makes_sense(stack, has_signs=any(record.table.width == SIGNED for record in piece)):
         for record in piece:
             _check(record)
     return stack
@@ -121,11 +121,12 @@ def _opened(record: Sample) -> tuple[NDArray[np.integer], bytes]:
         raise BadRecord("sample", record.sequence, str(error)) from error
 
 
-def _makes_sense(stack: Stack) -> bool:
-    """Whether no sample of them has to be looked at by itself."""
+def _makes_sense(stack: Stack, *, has_signs: bool) -> bool:
+    """Whether no sample of them has to be looked at by itself. ``has_signs``: its counts were packed with them."""
     elements = stack.counts @ np.ones(stack.counts.shape[2]) + stack.classes.sum(axis=1, dtype=np.float64)
+    signed = [stack.classes, stack.amax, stack.sum_squares, *([stack.counts] if has_signs else [])]
     # NaN is in no order.
-    positive = all(part.min(initial=0) >= 0 for part in (stack.counts, stack.classes, stack.amax, stack.sum_squares))
+    positive = all(part.min(initial=0) >= 0 for part in signed)
     return positive and bool(elements.max(initial=0) <= MAX_NUMEL and stack.amax.max(initial=0) < np.inf)
 
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 from scalescope.numerics.exponents import BINS
 from scalescope.wire import Event, Layout, Probe, Record, Sample, Setup, Steps
 
-# Counts of 8 bytes for each exponent; zero, inf, nan, amax and the sum of squares.
-ROW_BYTES = 8 * (BINS + 5)
+# Of a sample its rows of counts, in 8 bytes each, are held of the exponents that it has, or as many as those that are
+# added up with it have: as a rule a fifth of all.
+LEAST_BINS = BINS // 4
+# Beside them zero, inf, nan, amax and the sum of squares.
+VALUES = 5
 # A row on its way into the database is a dictionary: an update, a value that the user logged, a parameter, a module.
 DICTIONARY_BYTES = 1024
 # A record that tells nothing is an object, a row, and what is to be folded of it.
@@ -28,7 +31,7 @@ def weight_of(record: Record, wire_bytes: int) -> int:
 
 def _content(record: Record, wire_bytes: int) -> int:
     if isinstance(record, Sample):
-        return wire_bytes + ROW_BYTES * record.table.rows
+        return wire_bytes + 8 * (max(record.table.bins, LEAST_BINS) + VALUES) * record.table.rows
     if isinstance(record, Steps):
         return OF_WIRE_STEPS * wire_bytes + DICTIONARY_BYTES * record.count
     if isinstance(record, Layout):
