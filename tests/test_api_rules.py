@@ -122,6 +122,35 @@ def test_an_export_is_a_file_that_imports_as_the_same(served: Served) -> None:
     assert [rule["name"] for rule in own(served)] == ["mine", "other", "third"]
 
 
+def test_what_was_changed_of_the_built_in_rules_goes_into_a_file_and_comes_back(served: Served) -> None:
+    until(lambda: any(rule["built_in"] for rule in ok(served, "/api/rules")["items"]))
+    as_they_came = [rule for rule in ok(served, "/api/rules")["items"] if rule["built_in"]]
+    whole = served.get("/api/rules/export?built_in=true").body.decode()
+    assert post(served, "/api/rules/import", {"text": whole}) == {"added": 0, "changed": 0}
+    text = """
+        rules:
+          - {name: pack/scale-zero, enabled: no}
+          - {name: pack/loss-not-finite, severity: warning, channels: [ops]}
+    """
+    assert post(served, "/api/rules/import", {"text": text}) == {"added": 0, "changed": 2}
+    changed = {rule["name"]: rule for rule in ok(served, "/api/rules")["items"] if rule["edited"]}
+    assert sorted(changed) == ["pack/loss-not-finite", "pack/scale-zero"]
+    assert (changed["pack/scale-zero"]["enabled"], changed["pack/scale-zero"]["severity"]) == (False, "critical")
+    assert changed["pack/loss-not-finite"]["when"] == "when loss is not finite"
+    exported = served.get("/api/rules/export").body.decode()
+    assert exported.count("name:") == 2
+    assert "when" not in exported
+    assert post(served, "/api/rules/import", {"text": whole}) == {"added": 0, "changed": 2}
+    back = [rule for rule in ok(served, "/api/rules")["items"] if rule["built_in"]]
+    assert [rule["edited"] for rule in back] == [False] * len(back)
+    assert [(rule["name"], rule["severity"], rule["enabled"]) for rule in back] == [
+        (rule["name"], rule["severity"], rule["enabled"]) for rule in as_they_came
+    ]
+    assert post(served, "/api/rules/import", {"text": exported}) == {"added": 0, "changed": 2}
+    told = error(served, "/api/rules/import", 422, "POST", {"text": "rules:\n  - name: pack/scale-zer\n"})
+    assert told["message"].endswith('got "pack/scale-zer": did you mean "pack/scale-zero"?')
+
+
 @pytest.fixture
 def stored(served: Served) -> Served:
     """A run that falls below a scale of 1 twice, and a healthy one of the same project."""

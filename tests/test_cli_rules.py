@@ -86,6 +86,21 @@ def test_rules_go_into_a_database_and_out_again(filled: str, file: Path, capsys:
     assert main(["rules", "check", str(out)]) == 0
 
 
+def test_a_file_changes_built_in_rules_of_a_database_that_no_server_has_opened_yet(
+    database: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "rules:\n  - {name: pack/skip-rate, enabled: no}\n"
+    file.write_text(text, encoding="utf-8")
+    assert main(["rules", "check", str(file)]) == 0
+    assert main(["rules", "import", str(file), "--database", database]) == 0
+    capsys.readouterr()
+    assert main(["rules", "export", "--database", database]) == 0
+    assert capsys.readouterr().out == "version: 1\nrules:\n- name: pack/skip-rate\n  enabled: false\n"
+    assert main(["rules", "export", "--built-in", "-o", str(file), "--database", database]) == 0
+    assert main(["rules", "import", str(file), "--database", database]) == 0
+    assert "0 rules added, 0 changed." in capsys.readouterr().out
+
+
 def test_a_server_is_asked_as_well(served: Served, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with served.trainer(hello("run", world_size=1)) as trainer:
         trainer.deliver(steps(0, 0, 4, scale=[2.0, 0.5, 0.5, 0.5]), bye(1))

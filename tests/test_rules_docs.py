@@ -94,12 +94,18 @@ def test_the_longest_durations_are_documented() -> None:
         parse_duration(text)
 
 
-def test_the_file_in_the_docs_is_read() -> None:
-    (example,) = re.findall(r"```yaml\n(.*?)```", DOC, re.DOTALL)
+def test_the_files_in_the_docs_are_read() -> None:
+    example, changes = re.findall(r"```yaml\n(.*?)```", DOC, re.DOTALL)
     assert [rule.name for rule in read_rules(example).rules] == ["the scale thrashes", "the loss spikes"]
     with pytest.raises(RulesFileError) as caught:
         read_rules(example.replace("for: 50 steps", "for: soon"))
     assert str(caught.value) in DOC
+    pack = built_in().by_name()
+    told = {rule.name: rule for rule in read_rules(changes, pack=pack).rules}
+    assert told["pack/stalled-loop"].when == pack["pack/stalled-loop"].when.replace("10 min", "30 min").removeprefix(
+        "when "
+    )
+    assert not told["pack/loss-not-falling"].enabled
 
 
 def test_the_error_in_the_docs_is_what_is_said() -> None:

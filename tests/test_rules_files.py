@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,9 +78,14 @@ def a_rule(*lines: str) -> str:
         ("rules: []\nrule: []", ["rules.yaml:2: a file of rules has no 'rule': did you mean 'rules'?"]),
         ("version: new\nrules: []", ["rules.yaml:1: 'version' must be a whole number, such as 1"]),
         ("rules: [a", ["rules.yaml:1: is no YAML: expected ',' or ']', but got '<stream end>'"]),
-        ("rules: []\n---\nrules: []", ["rules.yaml:2: is no YAML: but found another document"]),
-        ("rules: *other", ["rules.yaml:1: is no YAML: found undefined alias 'other'"]),
-        ("[" * 1000, ["rules.yaml:1: is nested too deeply to be a file of rules"]),
+        ("rules: []\n---\nrules: []", ["rules.yaml:2: holds another document: write all rules in one list"]),
+        (
+            "rules:\n  - &a {name: a, when: skipped}\n  - *a",
+            ['rules.yaml:3: "*a" stands for something written elsewhere: write it out, each rule by itself'],
+        ),
+        ("[" * 100_000, ["rules.yaml:1: is nested too deeply to be a file of rules"]),
+        ("#" * 1_000_001, ["rules.yaml:1: expected at most 1,000,000 characters, got 1,000,001"]),
+        ("rules:" + "\n- {}" * 2001, ["rules.yaml:2002: expected at most 2,000 rules in a file, got 2,001"]),
         ("rules:\n  - soon", ['rules.yaml:2: expected a rule with name, when ..., got "soon"']),
         ("rules:\n  - name: a", ["rules.yaml:2: the rule has no 'when': each has a name and a sentence"]),
         (a_rule("for: soon"), ['rules.yaml:4: \'for\' must be a duration such as "50 steps" or "30s", got "soon"']),
@@ -140,6 +147,13 @@ def test_each_fault_is_told_with_its_line(text: str, faults: list[str]) -> None:
     assert told(text) == faults
 
 
+def test_a_file_that_stands_for_billions_is_refused_as_it_is_written() -> None:
+    lines = ["a: &a [lol]", *(f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]" for old, new in pairwise("abcdefghi"))]
+    assert told("\n".join(lines)) == [
+        'rules.yaml:2: "*a" stands for something written elsewhere: write it out, each rule by itself'
+    ]
+
+
 def test_a_file_is_told_by_its_own_name() -> None:
     with pytest.raises(RulesFileError, match=r"^team/fp16\.yaml:1: "):
         read_rules("", "team/fp16.yaml")
@@ -178,3 +192,26 @@ def _any_rule(draw: st.DrawFn) -> Rule:
 @given(st.lists(_any_rule(), max_size=3, unique_by=lambda rule: rule.name), st.integers(1, 99))
 def test_what_is_written_is_read_again(rules: list[Rule], version: int) -> None:
     assert read_rules(write_rules(rules, version)) == (version, tuple(rules))
+
+
+@pytest.mark.parametrize("sign", ["\x85", "\u2028", "\u2029", "\n", "\ufeff", "\x07"])
+def test_signs_that_end_a_line_are_written_so_that_they_are_read_again(sign: str) -> None:
+    rule = Rule("a", "when skipped", source=f"one{sign}\u00fc{sign}")
+    assert read_rules(write_rules([rule])).rules == (rule,)
+
+
+PACK = {
+    "pack/a": Rule("pack/a", "when skipped", severity="critical", reason="why"),
+    "pack/b": Rule("pack/b", "applied"),
+}
+
+
+def test_of_a_built_in_rule_a_file_says_what_is_to_be_otherwise() -> None:
+    text = "rules:\n  - {name: pack/a, severity: warning, for: 2 steps}\n  - {name: pack/b}"
+    rules = read_rules(text, pack=PACK).rules
+    assert rules == (Rule("pack/a", "when skipped for 2 steps", reason="why"), PACK["pack/b"])
+    for whole in (True, False):
+        assert read_rules(write_rules(rules, pack=PACK, whole=whole), pack=PACK).rules == rules
+    assert write_rules(rules[1:], pack=PACK, whole=False) == "version: 1\nrules:\n- name: pack/b\n"
+    with pytest.raises(RulesFileError, match=r'no built-in rule, got "pack/c": did you mean "pack/'):
+        read_rules("rules: [{name: pack/c}]", pack=PACK)

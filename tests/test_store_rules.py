@@ -112,6 +112,17 @@ def test_an_import_puts_rules_in_the_place_of_those_with_their_names(store: Stor
     ]
 
 
+def test_what_is_imported_of_the_pack_is_edited_unless_it_is_what_the_pack_says(store: Store) -> None:
+    pack = [spec("pack/a"), spec("pack/b")]
+    edit = spec("pack/a", enabled=False)
+    assert store.writer.import_rules([edit, spec("mine")], 1.0, ending, pack, 1).result() == (1, 1)
+    found = {rule.name: (rule.pack, rule.edited, rule.enabled) for rule in store.reader.rule_book().rules}
+    assert found == {"pack/a": (1, True, False), "pack/b": (1, False, True), "mine": (None, False, True)}
+    assert store.writer.import_rules([spec("pack/a")], 2.0, ending, pack, 1).result() == (0, 1)
+    found = {rule.name: (rule.pack, rule.edited, rule.enabled) for rule in store.reader.rule_book().rules}
+    assert found["pack/a"] == (1, False, True)
+
+
 def test_the_pack_is_brought_to_its_version_and_what_a_user_edited_stays(store: Store) -> None:
     store.writer.enter_pack([spec("pack/a"), spec("pack/b"), spec("pack/c")], 1, 1.0, ending).result()
     rules = {rule.name: rule for rule in store.reader.rule_book().rules}

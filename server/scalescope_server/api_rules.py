@@ -27,10 +27,11 @@ from scalescope_server.rule_answers import (
     rule_line,
 )
 from scalescope_server.rules.faults import faults
-from scalescope_server.rules.files import RulesFileError, read_rules, write_rules
+from scalescope_server.rules.files import RulesFileError
 from scalescope_server.rules.spec import PACK_PREFIX, Rule
 from scalescope_server.store.alert_records import RuleRow
-from scalescope_server.watching.book import rule_of, spec_of
+from scalescope_server.watching.book import spec_of
+from scalescope_server.watching.files import read_file, store_file, written_file
 from scalescope_server.watching.notices import ended
 from scalescope_server.watching.trials import try_rule
 
@@ -85,7 +86,7 @@ class BacktestGiven(BaseModel):
 
 
 class ImportGiven(BaseModel):
-    """``text``: a file of rules in YAML."""
+    """``text``: a file of rules in YAML. Of a built-in rule it need only say what is to be otherwise."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -109,22 +110,24 @@ async def add_rule(rooms: RoomsHere, given: RuleGiven) -> Response:
 
 @router.get("/export", responses={200: {"content": {"application/yaml": {}}, "description": "A file of rules."}})
 async def export_rules(rooms: RoomsHere, built_in: bool = False) -> Response:
-    """The rules as a file that can be imported again. ``built_in``: those that come with the server too."""
+    """The rules as a file that can be imported again: those of your own, and of the ones that come with the server what
+    you have changed. ``built_in``: these in full too.
+    """
     book = await rooms.reading.read(rooms.store.reader.rule_book)
-    chosen = [rule_of(row) for row in book.rules if built_in or row.pack is None]
     headers = {"content-disposition": 'attachment; filename="rules.yaml"'}
-    return Response(write_rules(chosen), headers=headers, media_type="application/yaml")
+    text = await rooms.reading.read(written_file, book.rules, whole=built_in)
+    return Response(text, headers=headers, media_type="application/yaml")
 
 
 @router.post("/import", responses=answers(ImportAnswer, "What has changed."))
 async def import_rules(rooms: RoomsHere, given: ImportGiven) -> Response:
     """Add the rules of a file; one whose name is there is put in its place. Either all of them, or none."""
     try:
-        rules = read_rules(given.text).rules
+        # A large file takes seconds.
+        rules = await rooms.reading.read(read_file, given.text)
     except RulesFileError as error:
         raise InvalidError(str(error), field="text") from None
-    specs = [spec_of(rule) for rule in rules]
-    added, changed = await asyncio.wrap_future(rooms.store.writer.import_rules(specs, rooms.clock(), ended))
+    added, changed = await asyncio.wrap_future(store_file(rooms.store.writer, rules, rooms.clock()))
     return json_answer(ImportAnswer(added, changed))
 
 

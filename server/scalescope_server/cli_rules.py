@@ -21,13 +21,13 @@ from scalescope_server.rule_answers import (
     backtest_answer,
     rule_line,
 )
-from scalescope_server.rules.files import RulesFileError, read_rules, write_rules
+from scalescope_server.rules.files import RulesFileError
 from scalescope_server.rules.pack import built_in
 from scalescope_server.rules.spec import Rule
 from scalescope_server.store.engine import Store
 from scalescope_server.store.records import RunId
-from scalescope_server.watching.book import rule_of, spec_of
-from scalescope_server.watching.notices import ended
+from scalescope_server.watching.book import spec_of
+from scalescope_server.watching.files import read_file, store_file, written_file
 from scalescope_server.watching.trials import try_rule
 
 if TYPE_CHECKING:
@@ -68,12 +68,10 @@ class DatabaseRules:
         return backtest_answer(try_rule(self.store.reader, rule, chosen, last, self.now))
 
     def put(self, text: str) -> ImportAnswer:
-        specs = [spec_of(rule) for rule in read_rules(text).rules]
-        return ImportAnswer(*self.store.writer.import_rules(specs, self.now(), ended).result())
+        return ImportAnswer(*store_file(self.store.writer, read_file(text), self.now()).result())
 
     def take(self, *, built_in: bool) -> str:
-        rows = self.store.reader.rule_book().rules
-        return write_rules([rule_of(row) for row in rows if built_in or row.pack is None])
+        return written_file(self.store.reader.rule_book().rules, whole=built_in)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +116,9 @@ def add_rules(subparsers: Subparsers) -> dict[str, argparse.ArgumentParser]:
     listed.add_argument("--json", action="store_true", help="print what the HTTP API answers")
     taken = own.add_parser("export", help="write the rules as YAML", description="Write the rules as a YAML file.")
     taken.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to (default: standard output)")
-    taken.add_argument("--built-in", action="store_true", help="with those that come with the server")
+    taken.add_argument(
+        "--built-in", action="store_true", help="with all that come with the server in full, not what was changed"
+    )
     put = own.add_parser("import", help="store the rules of a file", description="Store the rules of a YAML file.")
     put.add_argument("file", metavar="FILE", type=Path, help="YAML file; a rule whose name is there is replaced")
     return {"check": check, "backtest": tried, "list": listed, "export": taken, "import": put}
@@ -133,7 +133,7 @@ def check(files: Sequence[Path]) -> str:
     lines, troubles = [], []
     for file in files:
         try:
-            rules = read_rules(_text(file), str(file)).rules
+            rules = read_file(_text(file), str(file))
             lines.append(f"{file}: {_counted(len(rules), 'rule')}, and each can be used.")
         except RulesFileError as error:
             troubles.append(str(error))
@@ -193,7 +193,7 @@ def _rules(file: Path) -> list[Rule]:
 
 def _checked(text: str, file: Path) -> tuple[Rule, ...]:
     try:
-        return read_rules(text, str(file)).rules
+        return read_file(text, str(file))
     except RulesFileError as error:
         raise CommandError(str(error)) from error
 

@@ -10,33 +10,39 @@
         severity: critical
         channels: [slack]
 
-``for`` may stand beside the sentence or in it. Scalars are read as they are written, whatever YAML makes of them:
+``for`` may stand beside the sentence or in it. A file may say something else of a built-in rule: the fields that are
+to be otherwise, below its name. Scalars are read as they are written, whatever YAML makes of them:
 ``project: on`` is the project "on".
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar, get_args
 
 import msgspec
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from scalescope_server.rules.composing import ComposingError, compose
 from scalescope_server.rules.errors import SentenceError
 from scalescope_server.rules.faults import Fault, faults
 from scalescope_server.rules.parsing import parse, parse_duration
 from scalescope_server.rules.rendering import render
-from scalescope_server.rules.spec import Rule, Severity
+from scalescope_server.rules.spec import PACK_PREFIX, Rule, Severity
 from scalescope_server.rules.spelling import nearest
 
-# Far more than anybody writes by hand; a file is read whole.
-LONGEST = 1_000_000
+# Each sentence of a file is parsed and checked: so many take two seconds.
+MOST_RULES = 2_000
 
-_FIELDS = {field.name: field for field in msgspec.structs.fields(Rule)}
+_FIELDS = Rule.__struct_fields__
+_BLANK = Rule("", "")
 _SEVERITIES: dict[str, Severity] = {severity: severity for severity in get_args(Severity)}
 _TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _HOLD = "for"
+_LINE_ENDS = re.compile("[\x85\u2028\u2029]")
 
 Known = TypeVar("Known")
 
@@ -64,47 +70,60 @@ class RulesFile(NamedTuple):
     rules: tuple[Rule, ...]
 
 
-def read_rules(text: str, name: str = "rules.yaml", *, built_in: bool = False) -> RulesFile:
+def read_rules(
+    text: str, name: str = "rules.yaml", *, built_in: bool = False, pack: Mapping[str, Rule] = MappingProxyType({})
+) -> RulesFile:
     """The rules in ``text``. ``name`` stands before each fault; ``built_in``: they are the pack's.
+
+    ``pack``: the built-in rules by name. What the file says of one is said instead of what that says; the rest stays.
 
     Raises:
         RulesFileError: with every fault of every rule.
     """
-    reading = _Reading(built_in=built_in)
+    reading = _Reading(built_in=built_in, pack=pack)
     found = reading.file(_composed(text, name))
     if reading.troubles:
         raise RulesFileError(name, reading.troubles)
     return found
 
 
-def write_rules(rules: Sequence[Rule], version: int = 1) -> str:
-    """``rules`` as a file that :func:`read_rules` reads as the same; what is as usual is left out."""
-    told = {"version": version, "rules": [_said(rule) for rule in rules]}
-    return str(yaml.safe_dump(told, sort_keys=False, allow_unicode=True, width=120))
+def write_rules(
+    rules: Sequence[Rule], version: int = 1, *, pack: Mapping[str, Rule] = MappingProxyType({}), whole: bool = True
+) -> str:
+    """``rules`` as a file that :func:`read_rules` reads as the same, with the same ``pack``.
+
+    What is as usual is left out, of a built-in rule what the pack says too, unless ``whole``.
+    """
+    told = {"version": version, "rules": [_said(rule, _usual(rule, pack, whole=whole)) for rule in rules]}
+    text = str(yaml.safe_dump(told, sort_keys=False, allow_unicode=True, width=120))
+    # YAML reads these as the end of a line, even where they stand in quotes.
+    if _LINE_ENDS.search(text):
+        text = str(yaml.safe_dump(told, sort_keys=False, width=120))
+    return text
 
 
-def _said(rule: Rule) -> dict[str, object]:
-    told: dict[str, object] = {}
-    for name, field in _FIELDS.items():
+def _usual(rule: Rule, pack: Mapping[str, Rule], *, whole: bool) -> Sequence[Rule]:
+    """What is left out is what all of these say."""
+    base = pack.get(rule.name)
+    if base is None:
+        return (_BLANK,)
+    return (_BLANK, base) if whole else (base,)
+
+
+def _said(rule: Rule, usual: Sequence[Rule]) -> dict[str, object]:
+    told: dict[str, object] = {"name": rule.name}
+    for name in _FIELDS:
         value = getattr(rule, name)
-        if value != field.default:
+        if any(value != getattr(each, name) for each in usual):
             told[name] = list(value) if isinstance(value, tuple) else value
     return told
 
 
 def _composed(text: str, name: str) -> Node:
-    """The file as nodes, which know their lines; nothing of it becomes an object."""
-    if len(text) > LONGEST:
-        raise RulesFileError(name, [Trouble(1, f"expected at most {LONGEST:,} characters, got {len(text):,}")])
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise RulesFileError(name, [Trouble(mark.line + 1 if mark else 1, f"is no YAML: {error.problem}")]) from None
-    except yaml.YAMLError as error:
-        raise RulesFileError(name, [Trouble(1, f"is no YAML: {error}".splitlines()[0])]) from None
-    except RecursionError:
-        raise RulesFileError(name, [Trouble(1, "is nested too deeply to be a file of rules")]) from None
+        node = compose(text)
+    except ComposingError as error:
+        raise RulesFileError(name, [Trouble(error.line, str(error))]) from None
     if node is None:
         raise RulesFileError(name, [Trouble(1, 'expected "rules:" and a list of rules, got nothing')])
     return node
@@ -113,9 +132,10 @@ def _composed(text: str, name: str) -> Node:
 class _Reading:
     """One file: what was found wrong so far, and on which lines names stand."""
 
-    def __init__(self, *, built_in: bool) -> None:
+    def __init__(self, *, built_in: bool, pack: Mapping[str, Rule]) -> None:
         self.troubles: list[Trouble] = []
         self._built_in = built_in
+        self._pack = pack
         self._names: dict[str, int] = {}
 
     def file(self, node: Node) -> RulesFile:
@@ -124,6 +144,9 @@ class _Reading:
         if isinstance(node, MappingNode) and not isinstance(rules, SequenceNode):
             self._wrong(rules or node, '"rules" must be a list: begin each rule with "- name: ..."')
         each = rules.value if isinstance(rules, SequenceNode) else ()
+        if len(each) > MOST_RULES:
+            self._wrong(each[MOST_RULES], f"expected at most {MOST_RULES:,} rules in a file, got {len(each):,}")
+            return RulesFile(1, ())
         return RulesFile(self._version(version), tuple(filter(None, map(self._rule, each))))
 
     def _version(self, node: Node | None) -> int:
@@ -137,21 +160,32 @@ class _Reading:
     def _rule(self, node: Node) -> Rule | None:
         before = len(self.troubles)
         nodes = self._fields(node, "a rule", (*_FIELDS, _HOLD))
-        for name in ("name", "when"):
-            if isinstance(node, MappingNode) and name not in nodes:
+        begun = len(self.troubles)
+        base = self._base(nodes.get("name"))
+        if isinstance(node, MappingNode) and base is None and len(self.troubles) == begun:
+            for name in (name for name in ("name", "when") if name not in nodes):
                 self._wrong(node, f"the rule has no '{name}': each has a name and a sentence")
         said = {name: self._value(name, value) for name, value in nodes.items()}
         if len(self.troubles) > before:
             return None
         hold = str(said.pop(_HOLD, ""))
-        rule = msgspec.convert(said, Rule)
+        rule = msgspec.convert({**(msgspec.structs.asdict(base) if base else {}), **said}, Rule)
         self._once(rule.name, nodes["name"])
-        found = faults(rule, built_in=self._built_in)
+        found = faults(rule, built_in=self._built_in or base is not None)
         for fault in found:
             self.troubles.append(
                 Trouble(_line(nodes.get(fault.field, node), fault), f"'{fault.field}' {fault.message}")
             )
         return self._held(rule, hold, nodes[_HOLD]) if _HOLD in nodes and not found else rule
+
+    def _base(self, node: Node | None) -> Rule | None:
+        """The built-in rule of this name, of which a file says what is to be otherwise."""
+        name = node.value if isinstance(node, ScalarNode) else ""
+        if node is not None and self._pack and name.startswith(PACK_PREFIX) and name not in self._pack:
+            meant = nearest(name, self._pack)
+            advice = f'did you mean "{meant}"?' if meant else f'a rule of your own does not begin with "{PACK_PREFIX}"'
+            self._wrong(node, f"'name' is that of no built-in rule, got \"{name:.60}\": {advice}")
+        return self._pack.get(name)
 
     def _held(self, rule: Rule, text: str, node: Node) -> Rule:
         """``rule`` with what stands beside its sentence in it."""

@@ -18,6 +18,9 @@ class Pack(NamedTuple):
     version: int
     rules: tuple[Rule, ...]
 
+    def by_name(self) -> dict[str, Rule]:
+        return {rule.name: rule for rule in self.rules}
+
 
 @cache
 def built_in() -> Pack:

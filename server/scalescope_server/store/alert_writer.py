@@ -53,9 +53,19 @@ class AlertWriter(ABC):
         """:class:`NoRule`."""
         return self._submit(lambda t: rules.delete_rule(t.connection, rule, at, ending))
 
-    def import_rules(self, specs: Sequence[rules.Spec], at: float, ending: Ending) -> Future[tuple[int, int]]:
-        """(how many are new, how many have changed): those whose name is there are put in its place."""
-        return self._submit(lambda t: rules.import_rules(t.connection, specs, at, ending))
+    def import_rules(
+        self,
+        specs: Sequence[rules.Spec],
+        at: float,
+        ending: Ending,
+        pack: Sequence[rules.Spec] = (),
+        version: int = 0,
+    ) -> Future[tuple[int, int]]:
+        """(how many are new, how many have changed): those whose name is there are put in its place.
+
+        ``pack``: the built-in rules of ``version``, some of which may be among them.
+        """
+        return self._submit(lambda t: rules.import_rules(t.connection, specs, at, ending, pack, version))
 
     def enter_pack(self, specs: Sequence[rules.Spec], version: int, at: float, ending: Ending) -> Future[int]:
         """Bring the built-in rules to ``version``; how many have changed."""

@@ -88,9 +88,23 @@ def delete_rule(connection: Connection, key: int, at: float, ending: Ending) -> 
     connection.execute(delete(tables.rule).where(tables.rule.c.key == key))
 
 
-def import_rules(connection: Connection, specs: Sequence[Spec], at: float, ending: Ending) -> tuple[int, int]:
-    """Store rules, those whose name is there in its place; (how many are new, how many have changed)."""
+def import_rules(
+    connection: Connection,
+    specs: Sequence[Spec],
+    at: float,
+    ending: Ending,
+    pack: Sequence[Spec] = (),
+    version: int = 0,
+) -> tuple[int, int]:
+    """Store rules, those whose name is there in its place; (how many are new, how many have changed).
+
+    ``pack``: the built-in rules of ``version``. One that is among ``specs`` is edited, unless it says what the pack's
+    says.
+    """
     _lock_book(connection)
+    built_in = {str(spec["name"]): spec for spec in pack}
+    if any(spec["name"] in built_in for spec in specs):
+        enter_pack(connection, pack, version, at, ending)
     known = {rule.name: rule for rule in read_book(connection).rules}
     new = [spec for spec in specs if spec["name"] not in known]
     for spec in new:
@@ -98,6 +112,10 @@ def import_rules(connection: Connection, specs: Sequence[Spec], at: float, endin
     changed = [spec for spec in specs if spec["name"] in known and known[str(spec["name"])].spec != spec]
     for spec in changed:
         change_rule(connection, known[str(spec["name"])].id, spec, at, ending)
+    as_built_in = [spec["name"] for spec in specs if built_in.get(str(spec["name"])) == spec]
+    row = tables.rule.c
+    unedited = update(tables.rule).where(row.name.in_(as_built_in), row.edited)
+    connection.execute(unedited.values(pack=version, edited=False))
     return len(new), len(changed)
 
 
