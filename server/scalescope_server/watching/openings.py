@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from scalescope_server.findings.catalogue import Case, conclude, findings, fold, stand
 from scalescope_server.findings.scaler import ScalerRules
 from scalescope_server.store.judging import Position, Setting, StepRow
@@ -23,15 +25,19 @@ def open_codes(found: Iterable[FindingRow]) -> Codes:
 def fold_openings(
     case: Case, steps: Iterable[StepRow], rules: ScalerRules, setting: Setting
 ) -> tuple[Case, list[tuple[Position, Codes]]]:
-    """``case`` after ``steps``, and from which of them on which findings were open."""
+    """``case`` after ``steps``, and from which of them on which findings were open.
+
+    None of them knows that the training has ended since: when that is heard of depends on the pass.
+    """
     changes: list[tuple[Position, Codes]] = []
     known: tuple[object, ...] = ()
+    under_way = msgspec.structs.replace(setting, ended=False)
     for step in steps:
-        case = conclude(fold(case, (step,), rules), setting)
+        case = conclude(fold(case, (step,), rules), under_way)
         stands = stand(case, rules)
         if stands == known:
             continue
-        known, codes = stands, open_codes(findings(case, rules, setting))
+        known, codes = stands, open_codes(findings(case, rules, under_way))
         if not changes or changes[-1][1] != codes:
             changes.append((case.position, codes))
     return case, changes
