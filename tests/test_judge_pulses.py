@@ -8,7 +8,9 @@ from contextlib import closing
 import pytest
 from scalescope.wire import Heartbeat
 from scalescope_server.judge import Judge
+from scalescope_server.judge_pass import Outcome
 from scalescope_server.store.engine import Store, open_store
+from scalescope_server.store.errors import NoRule
 from scalescope_server.store.records import RunId
 
 from tests.batches import STARTED_AT, hello
@@ -201,3 +203,81 @@ def test_updates_that_waited_for_a_rank_are_judged_by_rules_once_it_has_died(sto
     clock.seconds += 20
     take_up(judge)
     assert (moves(store), store.reader.unjudged()) == ([("firing", 1)], [])
+
+
+def test_a_rule_waits_after_a_restart_for_as_long_as_it_asks_and_not_for_what_others_do(
+    store: Store, clock: Clock
+) -> None:
+    add_rule(store, "when no update for 1 min")
+    add_rule(store, "when no update for 1 hour", "patient")
+    add_rule(store, "when run is silent", "state")
+    training = Training(store)
+    training.tell(1.0, at=clock())
+    take_up(judge_of(store, clock))
+    clock.seconds += 7200
+    judge = judge_of(store, clock)
+    pass_time(judge, clock, 50)
+    assert [state_of(store, name) for name in ("mine", "patient", "state")] == ["quiet"] * 3
+    pass_time(judge, clock, 20)
+    assert [state_of(store, name) for name in ("mine", "patient", "state")] == ["firing", "quiet", "firing"]
+    pass_time(judge, clock, 3600)
+    assert state_of(store, "patient") == "firing"
+
+
+@pytest.mark.parametrize("reason", ["crashed", "silent", "finished"])
+def test_a_state_that_lasts_fires_when_its_time_is_over_and_is_looked_at_no_more(
+    store: Store, clock: Clock, reason: str
+) -> None:
+    add_rule(store, f"when run is {reason} for 10 min", channels=("ops",))
+    judge, training = judge_of(store, clock), Training(store)
+    training.tell(1.0, at=clock())
+    take_up(judge)
+    if reason != "silent":
+        training.end(reason)
+        judge.wake(RunId("run"))
+        take_up(judge)
+    pass_time(judge, clock, 590)
+    assert [after for after, _ in moves(store)] == ["pending"]
+    pass_time(judge, clock, 120)
+    assert [after for after, _ in moves(store)] == ["pending", "firing", *(["resolved"] * (reason == "finished"))]
+    assert [line[:2] for line in outbox(store)] == [("fired", 1)]
+    pass_time(judge, clock, 100)
+    assert list(judge._pulses.due()) == []
+    # What a server that begins then finds is not more.
+    later = judge_of(store, clock)
+    pass_time(later, clock, 1000, every_s=50.0)
+    assert [line[:2] for line in outbox(store)] == [("fired", 1)]
+    assert list(later._pulses.due()) == []
+
+
+def test_an_error_that_says_nothing_of_the_database_leaves_silences_alone(store: Store, clock: Clock) -> None:
+    add_rule(store, SILENT)
+    judge, training = judge_of(store, clock), Training(store)
+    training.tell(1.0, at=clock())
+    take_up(judge)
+
+    def fail() -> None:
+        raise NoRule(7)
+
+    for _ in range(8):
+        pass_time(judge, clock, 80)
+        judge._attempt(fail)
+    assert state_of(store) == "firing"
+
+
+def test_an_update_that_comes_while_a_silence_is_committed_makes_it_none(store: Store, clock: Clock) -> None:
+    add_rule(store, SILENT)
+    judge, training = judge_of(store, clock), Training(store)
+    training.tell(1.0, at=clock())
+    take_up(judge)
+    pass_time(judge, clock, 595)
+    clock.seconds += 6
+    (silence,) = judge._pulses.due()
+    lookout = judge._pulses.let_pass(silence)
+    assert lookout is not None
+    training.tell(1.0, at=clock())
+    fence = store.writer.claim(RunId("run"), "one").result().fence
+    assert judge._pulses.commit(silence, lookout, fence).outcome is Outcome.MORE
+    take_up(judge)
+    pass_time(judge, clock, 20)
+    assert moves(store) == []

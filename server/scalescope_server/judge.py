@@ -23,7 +23,7 @@ from typing import Protocol
 from scalescope_server.judge_pass import Outcome, judge
 from scalescope_server.judge_pulses import PULSE_S, Pulses
 from scalescope_server.store.engine import Store
-from scalescope_server.store.errors import Busy, NotFound, StoreError
+from scalescope_server.store.errors import Busy, Held, NotFound, StoreError, Unavailable
 from scalescope_server.store.leases import TERM_S, Claim
 from scalescope_server.store.records import RunId
 from scalescope_server.store.vigil import Silence
@@ -38,6 +38,8 @@ LOOK_AGAIN_S = 30.0
 # The holder of the leases where one server has the database for itself: what its predecessor held is its own at once.
 ONLY = "only"
 RELEASE_WITHIN_S = 2.0
+# Looking at silent runs keeps others waiting no longer.
+PULSE_TAKES_S = 0.5
 
 logger = logging.getLogger("scalescope.server")
 
@@ -176,7 +178,8 @@ class Judge:
             self._clear(run)  # Deleted between the news and its turn.
         except StoreError as error:
             self._tell_waiting(str(error))
-            self._pulses.doubt()
+            if isinstance(error, Busy | Unavailable) and not isinstance(error, Held):
+                self._pulses.doubt()
             return self._stopping
         except Exception as error:
             if self._put_off(run, error):
@@ -238,9 +241,12 @@ class Judge:
             self.wake(run)
 
     def _pulse(self) -> None:
-        """Let time pass on runs of which no update comes."""
+        """Let time pass on runs of which no update comes: those that are not looked at now, the next time."""
+        ends = self._clock() + PULSE_TAKES_S
         for silence in self._pulses.due():
             if self._stopping or not self._attempt(functools.partial(self._let_pass, silence), silence.run):
+                return
+            if self._clock() >= ends:
                 return
 
     def _let_pass(self, silence: Silence) -> None:

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from scalescope_server.judge_findings import Weighed, Weighing
 from scalescope_server.rules.ticks import Pulse
-from scalescope_server.store.alert_records import Committed
+from scalescope_server.store.alert_records import Committed, Watched
 from scalescope_server.store.engine import Store
 from scalescope_server.store.judging import Judged
 from scalescope_server.store.records import RunId
+from scalescope_server.store.vigil import Vigil
 from scalescope_server.watching.keeper import Keeper
 from scalescope_server.watching.lookout import Lookout
 from scalescope_server.watching.stretches import PIECE, read_stretches
@@ -48,22 +49,30 @@ def judge(store: Store, run: RunId, fence: int | None, keeper: Keeper) -> Pass:
         StoreError: if the database could not answer or commit; nothing has changed then.
     """
     vigil, weighing = store.reader.vigil(run), Weighing(store, run)
-    lookout = keeper.take(vigil, weighing.start)
+    lookout = keeper.take(vigil, weighing.start, fence)
     weighed = weighing.weigh(fence, openings=lookout is not None and lookout.needs.findings)
     if lookout is None:
-        return Pass(_commit_findings(store, weighed))
+        return Pass(_commit_findings(store, vigil, weighed))
     is_all = _watch(store, lookout, weighed) < PIECE and weighed.is_all
+    if is_all and vigil.state == "finished":
+        lookout.end(keeper.now() if lookout.at is None else lookout.at)
+    lookout.tell_open()
     watched = lookout.outcome(fence)
     if not (weighed.is_news or watched.alerts or watched.position != vigil.position):
-        keeper.give_back(lookout)
+        _give_back(keeper, lookout, is_all=True)
         return Pass(Outcome.NOTHING)
     committed = store.writer.commit_watched(watched, weighed.judged if weighed.is_news else None).result()
     if committed is not Committed.DONE:
         return Pass(Outcome.SUPERSEDED if committed is Committed.SUPERSEDED else Outcome.MORE)
-    lookout.committed()
-    if vigil.state not in _ENDED or not is_all or lookout.is_waiting:
-        keeper.give_back(lookout)
+    lookout.committed(fence)
+    _give_back(keeper, lookout, is_all=is_all)
     return Pass(Outcome.DONE if is_all else Outcome.MORE, watched.tells)
+
+
+def _give_back(keeper: Keeper, lookout: Lookout, *, is_all: bool) -> None:
+    """Of a run that has ended nothing will be asked, unless something is left to tell."""
+    if lookout.vigil.state not in _ENDED or not is_all or lookout.is_waiting:
+        keeper.give_back(lookout)
 
 
 def _watch(store: Store, lookout: Lookout, weighed: Weighed) -> int:
@@ -74,16 +83,20 @@ def _watch(store: Store, lookout: Lookout, weighed: Weighed) -> int:
     for stretch in stretches:
         lookout.see(stretch)
     if lookout.vigil.state in _ENDED and lookout.pulses and lookout.at is not None:
-        # No more time passes for a run that has ended: what rules say of that, they say at once.
-        lookout.pass_time(Pulse(lookout.at, lookout.at, lookout.vigil.state))
-    lookout.tell_open()
+        # What rules say of the end they say at once.
+        lookout.pass_time(Pulse(lookout.at, lookout.at, lookout.vigil.state), known_s=0.0)
     return sum(map(len, stretches))
 
 
-def _commit_findings(store: Store, weighed: Weighed) -> Outcome:
+def _commit_findings(store: Store, vigil: Vigil, weighed: Weighed) -> Outcome:
     judged: Judged = weighed.judged
     if not weighed.is_news:
         return Outcome.NOTHING
-    if not store.writer.commit_judgement(judged).result():
+    if vigil.position is not None:
+        # Rules that will be for the run later say nothing of what was before.
+        watched = Watched(vigil.run, vigil.revision, weighed.position, fence=judged.fence)
+        if store.writer.commit_watched(watched, judged).result() is not Committed.DONE:
+            return Outcome.SUPERSEDED
+    elif not store.writer.commit_judgement(judged).result():
         return Outcome.SUPERSEDED
     return Outcome.DONE if weighed.is_all else Outcome.MORE

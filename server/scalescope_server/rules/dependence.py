@@ -80,6 +80,11 @@ def silences(condition: Condition) -> set[float]:
     return {part.within.seconds for part in _walk(condition) if isinstance(part, NoUpdate)}
 
 
+def asks_state(condition: Condition) -> bool:
+    """Whether it asks what state the run is in."""
+    return any(isinstance(part, RunIs) for part in _walk(condition))
+
+
 def lookback(condition: Condition) -> Lookback:
     """How far back this condition reaches from an update at which it is judged."""
     return _reach(condition).at_any

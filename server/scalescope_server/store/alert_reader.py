@@ -135,10 +135,10 @@ class AlertReader(Snapshots, ABC):
         with self.reading() as connection:
             return rules.read_revision(connection)
 
-    def to_watch(self, seen_since: float) -> list[RunId]:
-        """Runs that were seen since then and of which time alone may change an alert."""
+    def to_watch(self, seen_since: float, ended_since: float) -> list[RunId]:
+        """Runs that were seen since then and of which time alone may change an alert; see :func:`read_to_watch`."""
         with self.reading() as connection:
-            return vigil.read_to_watch(connection, seen_since)
+            return vigil.read_to_watch(connection, seen_since, ended_since)
 
     def updates_after(
         self, run: RunId, wanted: Wanted, after: Position, until: Position, limit: int

@@ -89,7 +89,8 @@ class AlertJudged(Struct, frozen=True, kw_only=True):
 class Watched(Struct, frozen=True):
     """What one pass over a run's rules commits. ``revision``: of the rule book that they are from.
 
-    ``position``: the last update at which they were evaluated. ``fence`` as in :class:`Judged`.
+    ``position``: the last update at which they were evaluated. ``fence`` as in :class:`Judged`. ``attempted``: it holds
+    as long as no more updates than these are stored; None: whatever is.
     """
 
     run: RunId
@@ -97,6 +98,7 @@ class Watched(Struct, frozen=True):
     position: Position
     alerts: tuple[AlertJudged, ...] = ()
     fence: int | None = None
+    attempted: int | None = None
 
     @property
     def tells(self) -> bool:
@@ -109,7 +111,7 @@ class Committed(Enum):
 
     DONE = "stored"
     SUPERSEDED = "another server has judged the run since"
-    OUTDATED = "a rule has changed since"
+    OUTDATED = "a rule has changed since, or an update come where none was to come"
 
 
 class KeptAlert(Struct, frozen=True):

@@ -37,7 +37,7 @@ class Store:
         self._backend = backend
         self._writing = writing
         self._reading = reading
-        self.writer = Writer(writing, backend.admit_writing)
+        self.writer = Writer(writing, backend.admit_writing, clock=clock)
         self.reader = Reader(reading, clock=clock, silent_after_s=silent_after_s)
 
     @property

@@ -10,6 +10,7 @@ behind this transaction are the trainers of every run.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -30,6 +31,8 @@ MEETINGS = 4
 STUCK_S = 5.0
 # As long a failure is held against the database, where nobody has written since.
 TROUBLE_S = 60.0
+# Who waits for longer until something is stored may have more to tell that has not even come.
+LATE_S = 5.0
 
 Result = TypeVar("Result")
 Work = Callable[[Transaction], Result]
@@ -82,26 +85,47 @@ class _Attempt:
 
 
 class GroupCommit:
-    """Commits groups of jobs. One thread; only ``trouble`` is for others.
+    """Commits groups of jobs. One thread; only ``trouble`` and ``stored_since`` are for others.
 
     ``admits`` raises :class:`Unavailable` in a transaction that must not write, ``clock`` gives seconds that only go
-    forward.
+    forward, ``now`` those since the epoch.
     """
 
-    def __init__(self, engine: Engine, admits: Admits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        admits: Admits,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._engine = engine
         self._admits = admits
         self._clock = clock
+        self._now = now
         self._stuck: dict[str, float] = {}
         self._trouble: _Trouble | None = None
+        self._began: float | None = None
+        self._stored_since = -math.inf
 
     def trouble(self) -> str | None:
         """Why the last write failed, for a minute or until one has shown that it is over. Any thread."""
         trouble = self._trouble
         return trouble.reason if trouble is not None and self._clock() < trouble.at + TROUBLE_S else None
 
+    def stored_since(self) -> float:
+        """Since when whatever came was stored in time, in seconds since the epoch. Any thread."""
+        began = self._began
+        return self._stored_since if began is None or self._now() - began <= LATE_S else self._now()
+
     def settle(self, group: Group) -> None:
         """Commit them together; then each of their futures has its result or its failure."""
+        self._began = began = self._now()
+        self._settle_all(group)
+        if not 0 <= self._now() - began <= LATE_S:
+            self._stored_since = self._now()
+        self._began = None
+
+    def _settle_all(self, group: Group) -> None:
         left = self._settle(group) if group else ()
         now = self._clock()
         waiting = [job for job in left if self._stuck.get(job.run or "", 0.0) <= now]
@@ -143,6 +167,7 @@ class GroupCommit:
             return group
         if isinstance(attempt.error, Unavailable):
             self._trouble = _Trouble(str(attempt.error), self._clock(), attempt.of_room)
+            self._stored_since = self._now()
         self._settle_failed(group, attempt.error)
         return ()
 
@@ -152,7 +177,7 @@ class GroupCommit:
                 job.future.set_exception(_failure(job, error))
         else:
             for job in group:
-                self.settle([job])
+                self._settle_all([job])
 
     def _note_success(self, done: Sequence[tuple[Job[Any], Any]]) -> None:
         trouble = self._trouble

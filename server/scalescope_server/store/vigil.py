@@ -40,12 +40,13 @@ class Silence(Struct, frozen=True, kw_only=True):
     """How a run stands where no update comes.
 
     ``last_update_at``: when its last one came, by our clock as far as that is known, None before the first.
-    ``claim``: what a claim on it would find.
+    ``attempted``: how many updates are stored. ``claim``: what a claim on it would find.
     """
 
     run: RunId
     state: RunState
     position: Position | None
+    attempted: int
     last_update_at: float | None
     claim: Claim
 
@@ -92,17 +93,23 @@ def read_silences(
                 run=run,
                 state=state_of(row, silent_before),
                 position=_position(row),
+                attempted=row.attempted,
                 last_update_at=last,
                 claim=standing(row, holder),
             )
     return found
 
 
-def read_to_watch(connection: Connection, seen_since: float) -> list[RunId]:
-    """Runs that were seen since then and of which time alone may change an alert: not ended, or with one that waits."""
+def read_to_watch(connection: Connection, seen_since: float, ended_since: float) -> list[RunId]:
+    """Runs that were seen since then and of which time alone may change an alert: those that have not ended, or have
+    since ``ended_since``, or have one that waits.
+    """
     row = tables.run.c
     waiting = exists().where(tables.alert.c.run == row.key, tables.alert.c.state.in_(_WAITING))
-    query = select(row.id).where(~row.doomed, row.last_seen_at >= seen_since, or_(row.ending.is_(None), waiting))
+    lately = row.last_seen_at >= ended_since
+    query = select(row.id).where(
+        ~row.doomed, row.last_seen_at >= seen_since, or_(row.ending.is_(None), lately, waiting)
+    )
     return [RunId(found) for found in connection.execute(query).scalars()]
 
 
@@ -127,7 +134,8 @@ _VIGIL: Select[Any] = select(
 ).select_from(_JUDGED)
 _SILENCES: Select[Any] = (
     select(
-        *(_run.id, _run.ending, _run.last_seen_at, _judgement.rules_segment, _judgement.rules_step),
+        *(_run.id, _run.ending, _run.last_seen_at, _run.attempted),
+        *(_judgement.rules_segment, _judgement.rules_step),
         *(_ledger.highest_step, _ledger.progress_step, _ledger.progress_at, _lease.holder, _lease.fence, _lease.until),
         _ledger.last_seen_at.label("rank_seen_at"),
     )

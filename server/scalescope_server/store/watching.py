@@ -13,6 +13,7 @@ from scalescope_server.store.judging import Judged
 from scalescope_server.store.leases import renew
 from scalescope_server.store.notices import enter_deliveries
 from scalescope_server.store.rules import read_revision
+from scalescope_server.store.trimming import trim_alert
 from scalescope_server.store.values import scale_key
 
 
@@ -31,6 +32,8 @@ def commit_watched(connection: Connection, watched: Watched, judged: Judged | No
         return Committed.SUPERSEDED
     if watched.alerts and read_revision(connection, keep=True) != watched.revision:
         return Committed.OUTDATED
+    if watched.attempted is not None and _attempted(connection, key) != watched.attempted:
+        return Committed.OUTDATED
     if judged is not None:
         enter_judgement(connection, key, judged)
     reached = {"rules_segment": watched.position.segment, "rules_step": watched.position.step}
@@ -40,11 +43,17 @@ def commit_watched(connection: Connection, watched: Watched, judged: Judged | No
     return Committed.DONE
 
 
+def _attempted(connection: Connection, run: int) -> int:
+    return int(connection.execute(select(tables.run.c.attempted).where(tables.run.c.key == run)).scalar_one())
+
+
 def _enter(connection: Connection, run: int, judged: AlertJudged) -> None:
     key = _enter_alert(connection, run, judged)
     if judged.transitions:
         connection.execute(insert(tables.transition), [_transition_columns(key, moved) for moved in judged.transitions])
-    enter_deliveries(connection, run, judged.deliveries)
+    enter_deliveries(connection, run, judged.deliveries, key)
+    if judged.transitions or judged.deliveries:
+        trim_alert(connection, key, judged.firings)
 
 
 def _enter_alert(connection: Connection, run: int, judged: AlertJudged) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -47,8 +48,10 @@ class Writer(AlertWriter, OutboxWriter):
     each method names.
     """
 
-    def __init__(self, engine: Engine, admits: Admits, *, waiting: int = WAITING) -> None:
-        self._commits = GroupCommit(engine, admits)
+    def __init__(
+        self, engine: Engine, admits: Admits, *, waiting: int = WAITING, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._commits = GroupCommit(engine, admits, now=clock)
         self._queue: queue.Queue[Job[Any] | None] = queue.Queue(waiting)
         self._touching: Future[None] | None = None
         self._lock = threading.Lock()
@@ -132,6 +135,10 @@ class Writer(AlertWriter, OutboxWriter):
     def trouble(self) -> str | None:
         """Why nothing can be written, by the last attempts; None where that is not known. Any thread."""
         return self._commits.trouble()
+
+    def stored_since(self) -> float:
+        """Since when whatever came was stored in time, in seconds since the epoch. Any thread."""
+        return self._commits.stored_since()
 
     def close(self) -> None:
         """Write what is waiting, then end the thread."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from scalescope_server.rules.compiled import Compiled, compile_rule
-from scalescope_server.rules.dependence import silences
+from scalescope_server.rules.dependence import asks_state, silences
 from scalescope_server.rules.expression import Seconds
 from scalescope_server.rules.spec import Rule
 from scalescope_server.store.alert_records import RuleBook, RuleRow
@@ -28,6 +28,11 @@ class Entry(NamedTuple):
         """The longest time without an update that it asks for."""
         condition = self.compiled.condition
         return 0.0 if condition is None else max(silences(condition), default=0.0)
+
+    @property
+    def asks_state(self) -> bool:
+        """Whether it asks what state the run is in."""
+        return self.compiled.condition is not None and asks_state(self.compiled.condition)
 
     @property
     def patience_s(self) -> float:
@@ -50,11 +55,6 @@ class Book(NamedTuple):
     def pulses(self) -> bool:
         """Whether any asks for time that passes without an update."""
         return any(entry.compiled.needs.pulses for entry in self.entries)
-
-    @property
-    def silence_s(self) -> float:
-        """The longest time without an update that any asks for."""
-        return max((entry.silence_s for entry in self.entries), default=0.0)
 
     @property
     def patience_s(self) -> float:

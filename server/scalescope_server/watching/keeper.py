@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from fnmatch import fnmatchcase
 
+from scalescope_server.rules.alert import Alert, State
 from scalescope_server.rules.dependence import Lookback
 from scalescope_server.store.judging import Position
 from scalescope_server.store.reader import Reader
 from scalescope_server.store.records import RunId
 from scalescope_server.store.vigil import Vigil
 from scalescope_server.watching.book import Book, opened
-from scalescope_server.watching.lookout import Lookout, Surroundings
+from scalescope_server.watching.lookout import SCALE, Lookout, Surroundings, recalled
 from scalescope_server.watching.openings import past_openings
-from scalescope_server.watching.stretches import all_stretches
+from scalescope_server.watching.post import Post, grouped
+from scalescope_server.watching.stretches import all_stretches, read_stretches
 
 # Lookouts that are kept: the windows of the built-in rules over 148 layers hold 8 MiB. Those of runs that have not been
 # judged for longest go first, and are made again if need be.
 MOST_KEPT = 128
+# Each change of a rule makes a group of its own; from so many on they are put together again.
+MOST_POSTS = 24
 
 
 class Keeper:
@@ -26,7 +30,7 @@ class Keeper:
     def __init__(self, reader: Reader, now: Callable[[], float]) -> None:
         self.book = Book()
         self._reader = reader
-        self._now = now
+        self.now = now
         self._lookouts: dict[RunId, Lookout] = {}
 
     def renew(self, revision: int) -> None:
@@ -34,18 +38,25 @@ class Keeper:
         if self.book.revision < revision:
             self.book = opened(self._reader.rule_book(), self.book)
 
-    def take(self, vigil: Vigil, start: Callable[[], Position]) -> Lookout | None:
-        """That of a run, made anew where the one we had is not of its state; None where no rule watches it.
+    def take(
+        self, vigil: Vigil, start: Callable[[], Position], fence: int | None, *, timed: bool = False
+    ) -> Lookout | None:
+        """That of a run, with what has changed of its rules; made anew where others may have judged meanwhile.
 
-        Who has it gives it back once what it says is committed; else it is made again.
-        ``start``: where the run stands for rules that have never been evaluated on it.
+        None where no rule watches it. Who has it gives it back once what it says is committed; else it is made again.
+        ``start``: where the run stands for rules that have never been evaluated on it. ``timed``: for rules that ask
+        for time that passes, the others may be missing.
         """
         self.renew(vigil.revision)
         found = self._lookouts.pop(vigil.run, None)
-        if found is None or not found.is_of(vigil):
-            return self._made(vigil, start)
-        found.vigil = vigil
-        return found
+        if found is None or not found.is_at(vigil.position, fence) or found.posts > MOST_POSTS:
+            position = start() if vigil.position is None else vigil.position
+            found = Lookout(vigil, fence, position, self._surroundings)
+        elif found.is_of(vigil) and (found.is_whole or timed):
+            found.vigil = vigil
+            return found if found.speaks else None
+        self._man(found, vigil, timed)
+        return found if found.speaks else None
 
     def give_back(self, lookout: Lookout) -> None:
         """Keep it for the next pass."""
@@ -53,10 +64,10 @@ class Keeper:
         while len(self._lookouts) > MOST_KEPT:
             del self._lookouts[next(iter(self._lookouts))]
 
-    def stands_at(self, run: RunId, position: Position | None) -> Lookout | None:
-        """The lookout of a run, if there is one that has seen all that is judged; who has it gives it back."""
+    def stands_at(self, run: RunId, position: Position | None, fence: int) -> Lookout | None:
+        """The lookout of a run, if there is one that knows all that is judged; who has it gives it back."""
         found = self._lookouts.get(run)
-        if found is None or found.position != position or found.vigil.revision != self.book.revision:
+        if found is None or not found.is_at(position, fence) or found.vigil.revision != self.book.revision:
             return None
         return self._lookouts.pop(run)
 
@@ -64,20 +75,36 @@ class Keeper:
         """Runs on which something fires that has yet to be told of."""
         return {run for run, lookout in self._lookouts.items() if lookout.is_waiting}
 
-    def _made(self, vigil: Vigil, start: Callable[[], Position]) -> Lookout | None:
-        entries = self.book.watching(vigil)
-        if not entries:
-            return None
-        position = start() if vigil.position is None else vigil.position
-        lookout = Lookout(vigil, entries, self._reader.kept_alerts(vigil.run), position, self._surroundings(vigil))
-        begin = self._back(vigil.run, position, {entry.compiled.lookback for entry in entries})
-        past = past_openings(self._reader.findings(vigil.run)) if lookout.needs.findings else None
-        for stretch in all_stretches(self._reader, vigil.run, lookout.needs, begin, position, past):
-            lookout.replay(stretch)
-        return lookout
+    def _man(self, lookout: Lookout, vigil: Vigil, timed: bool) -> None:
+        """Bring its rules up to ``vigil``. Those that have not changed keep what they know."""
+        watching = {entry.row.id: entry for entry in self.book.watching(vigil)}
+        lookout.leave({entry.row.id for entry in lookout.entries if watching.get(entry.row.id) != entry})
+        lookout.vigil, lookout.is_whole = vigil, not timed
+        kept = {each.rule: recalled(each) for each in self._reader.kept_alerts(vigil.run)}
+        here = {entry.row.id for entry in lookout.entries}
+        wanted = [entry for entry in watching.values() if entry.compiled.needs.pulses or not timed]
+        for group in grouped(entry for entry in wanted if entry.row.id not in here):
+            post = Post(group, [kept.get(entry.row.id, Alert()) for entry in group])
+            self._replay(vigil.run, post, lookout.position)
+            lookout.man(post)
+        for entry in self.book.entries:
+            alert = kept.get(entry.row.id, Alert())
+            if entry.row.id not in watching and alert.state is not State.QUIET:
+                lookout.part(entry, alert, self.now())
+        if lookout.at is None:
+            before = self._back(vigil.run, lookout.position, {Lookback(updates=1, times=1)})
+            for last in read_stretches(self._reader, vigil.run, SCALE, before, lookout.position):
+                lookout.note(last)
+
+    def _replay(self, run: RunId, post: Post, position: Position) -> None:
+        """Let rules see again what they reach back to."""
+        begin = self._back(run, position, {entry.compiled.lookback for entry in post.entries})
+        past = past_openings(self._reader.findings(run)) if post.needs.findings else None
+        for stretch in all_stretches(self._reader, run, post.needs, begin, position, past):
+            post.replay(stretch)
 
     def _back(self, run: RunId, position: Position, reaches: Collection[Lookback]) -> Position:
-        """From where on updates are to be seen again; one at least, since it says when it was."""
+        """From where on updates are to be seen again; one at least."""
         return min(self._farther(run, position, reach) for reach in {Lookback(updates=1, times=1), *reaches})
 
     def _farther(self, run: RunId, position: Position, reach: Lookback) -> Position:
@@ -85,16 +112,13 @@ class Keeper:
             position = self._reader.look_back(run, position, reach.updates, reach.seconds)
         return position
 
-    def _surroundings(self, vigil: Vigil) -> Callable[[], Surroundings]:
-        def look() -> Surroundings:
-            now = self._now()
-            ends = [
-                silence.ends_at
-                for silence in self._reader.silences(now)
-                if silence.starts_at <= now and fnmatchcase(vigil.project, silence.project)
-            ]
-            kept = {each.rule: each for each in self._reader.kept_alerts(vigil.run)}
-            channels = tuple(channel.name for channel in self._reader.channels() if channel.enabled)
-            return Surroundings(now, kept, max(ends, default=None), channels)
-
-        return look
+    def _surroundings(self, vigil: Vigil) -> Surroundings:
+        now = self.now()
+        ends = [
+            silence.ends_at
+            for silence in self._reader.silences(now)
+            if silence.starts_at <= now and fnmatchcase(vigil.project, silence.project)
+        ]
+        kept = {each.rule: each for each in self._reader.kept_alerts(vigil.run)}
+        channels = tuple(channel.name for channel in self._reader.channels() if channel.enabled)
+        return Surroundings(now, kept, max(ends, default=None), channels)

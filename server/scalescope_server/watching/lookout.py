@@ -7,25 +7,27 @@ updates that they reach back to. Who could not commit what it has said throws it
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from scalescope_server.rules.alert import Alert, Transition
-from scalescope_server.rules.compiled import Compiled
+from scalescope_server.rules.alert import Alert, State, Transition
 from scalescope_server.rules.dependence import Needs
 from scalescope_server.rules.stretch import Stretch
 from scalescope_server.rules.telling import Hush, tell
 from scalescope_server.rules.ticks import Pulse
-from scalescope_server.rules.watch import Watch
 from scalescope_server.store.alert_records import AlertJudged, DeliveryRow, KeptAlert, TransitionRow, Watched
 from scalescope_server.store.judging import Position
 from scalescope_server.store.outbox import BROWSER
 from scalescope_server.store.vigil import Vigil
 from scalescope_server.watching.book import Entry
+from scalescope_server.watching.ending import OUT_OF_SCOPE, RUN_ENDED, ended, is_over
 from scalescope_server.watching.notices import deliveries_of, notice_of
+from scalescope_server.watching.post import Post
 from scalescope_server.watching.stretches import end_of, together
+
+SCALE = Needs(series=frozenset({"scale"}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,112 +61,181 @@ class _Said:
 
 
 class Lookout:
-    """``position``: the last update that it has seen; ``at``: when that was, by the trainer's clock.
+    """``position``: the last update that it has seen; ``at``: when that was, by the clock of the run's updates.
 
+    ``fence``: that of the lease under which what it knows was committed: of another one somebody else may have judged.
+    ``is_whole``: whether all rules that watch the run are here, not only those that ask for time.
     ``surroundings``: asked for when there is something to tell, once a pass; :meth:`tell_open` ends one.
     """
 
     def __init__(
-        self,
-        vigil: Vigil,
-        entries: Sequence[Entry],
-        kept: Sequence[KeptAlert],
-        position: Position,
-        surroundings: Callable[[], Surroundings],
+        self, vigil: Vigil, fence: int | None, position: Position, surroundings: Callable[[Vigil], Surroundings]
     ) -> None:
         self.vigil = vigil
+        self.fence = fence
         self.position = position
         self.at: float | None = None
-        self.entries = tuple(entries)
-        self.needs = _needs([entry.compiled for entry in entries])
+        self.is_whole = False
+        self.needs = _needs(())
         self._surroundings = surroundings
         self._around: Surroundings | None = None
-        alerts = {each.rule: _recalled(each) for each in kept}
-        self._watch = Watch([e.compiled for e in entries], [alerts.get(e.row.id, Alert()) for e in entries])
-        self._committed = list(self._watch.alerts)
+        self._posts: list[Post] = []
+        self._committed: dict[int, Alert] = {}
         self._said: dict[int, _Said] = {}
+        # Of rules that are not for the run any more: what becomes of their alerts.
+        self._parted: dict[int, tuple[Entry, Alert]] = {}
         self._scale: float | None = None
         self._stretch: Stretch | None = None
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The rules that are evaluated."""
+        return tuple(entry for post in self._posts for entry in post.here)
+
+    @property
+    def posts(self) -> int:
+        """In how many groups they are."""
+        return len(self._posts)
 
     @property
     def pulses(self) -> bool:
         """Whether any rule asks for time that passes without an update."""
         return self.needs.pulses
 
-    def is_of(self, vigil: Vigil) -> bool:
-        """Whether it knows all that was committed of the run and the rules up to ``vigil``."""
-        mine = self.vigil
-        return (mine.revision, mine.name, mine.project, mine.tags) == (
-            vigil.revision,
-            vigil.name,
-            vigil.project,
-            vigil.tags,
-        ) and vigil.position in (None, self.position)
+    @property
+    def speaks(self) -> bool:
+        """Whether anything is to be said of the run."""
+        return bool(self._posts or self._parted)
 
-    def replay(self, past: Stretch) -> None:
-        """See updates again that led up to where it stands; nothing is judged by them."""
-        self._watch.replay(past)
-        self._note(past)
+    def is_at(self, position: Position | None, fence: int | None) -> bool:
+        """Whether it knows all that was judged of the run."""
+        return position in (None, self.position) and fence == self.fence
+
+    def is_of(self, vigil: Vigil) -> bool:
+        """Whether its rules are those of ``vigil``."""
+        return _named(self.vigil) == _named(vigil)
+
+    def man(self, post: Post) -> None:
+        """Go on with these rules, too."""
+        self._posts.append(post)
+        self._committed |= post.alerts()
+        self.needs = _needs(self._posts)
+
+    def leave(self, rules: Collection[int]) -> None:
+        """Go on without these rules."""
+        for post in self._posts:
+            post.leave(rules)
+        self._posts = [post for post in self._posts if post.here]
+        self._committed = {rule: alert for rule, alert in self._committed.items() if rule not in rules}
+        self.needs = _needs(self._posts)
+
+    def part(self, entry: Entry, alert: Alert, at: float) -> None:
+        """The run is not one that the rule is for any more, so its alert ends."""
+        self._parted[entry.row.id] = entry, self._end(entry, alert, at, OUT_OF_SCOPE)
+
+    def note(self, stretch: Stretch) -> None:
+        """Of the update at which it stands, when it was, and at which scale."""
+        self.at = float(stretch.at[-1])
+        self._scale = _scale_at(stretch, len(stretch) - 1, self._scale)
 
     def see(self, stretch: Stretch) -> None:
         """Judge the updates that follow."""
         self._stretch = stretch
-        self._watch.stretch(stretch, self._hear)
+        for post in self._posts:
+            post.see(stretch, self._hear)
         self._stretch = None
-        self._note(stretch)
+        self.note(stretch)
         self.position = end_of(stretch)
 
-    def pass_time(self, pulse: Pulse) -> None:
-        """Judge that time has passed and no update come."""
-        self._watch.pulse(pulse, self._hear)
+    def pass_time(self, pulse: Pulse, known_s: float = math.inf, silent_after_s: float = math.inf) -> float | None:
+        """Judge that time has passed and no update come; in how many seconds there may be more to say, None: never.
+
+        ``known_s``: for how long whatever came could be stored; rules that ask for longer wait until then.
+        ``silent_after_s``: after so long without a sign of life a run is silent.
+        """
+        waits: list[float] = []
+        for post in self._posts:
+            if not post.needs.pulses:
+                continue
+            left_s = post.credible_after_s(pulse.state, silent_after_s) - known_s
+            if left_s > 0:
+                waits.append(left_s)
+                continue
+            post.pass_time(pulse, self._hear)
+            silent_s = 0.0 if pulse.last_update_at is None else pulse.at - pulse.last_update_at
+            waits += post.waits(silent_s, pulse.at)
+        return min(waits, default=None)
+
+    def end(self, at: float, *, timed: bool = False) -> None:
+        """The run has ended well: whatever fires is over with it, and but for time nothing will come any more.
+
+        ``timed``: of the rules alone that ask for time.
+        """
+        for post in (post for post in self._posts if post.needs.pulses or not timed):
+            alerts = post.alerts()
+            over = {rule: alert for rule, alert in alerts.items() if alert.is_open or _is_idle(alert, post)}
+            entries = {entry.row.id: entry for entry in post.here}
+            post.remember({rule: self._end(entries[rule], alert, at, RUN_ENDED) for rule, alert in over.items()})
 
     def tell_open(self) -> None:
         """Tell of what fires and could not be told of before: muted it was, or too soon after another."""
-        for index, alert in enumerate(self._watch.alerts):
-            if alert.is_open and alert.told != alert.firing:
-                self._watch.alerts[index] = self._told(index, alert, self.position.step)
+        for post in self._posts:
+            entries = {entry.row.id: entry for entry in post.here}
+            late = {rule: alert for rule, alert in post.alerts().items() if _is_untold(alert)}
+            post.remember({rule: self._told(entries[rule], alert, self.position.step) for rule, alert in late.items()})
         self._around = None
 
     def outcome(self, fence: int | None) -> Watched:
         """What is to be committed: the alerts that are not as they were."""
-        changed = [
-            index
-            for index, (before, after) in enumerate(zip(self._committed, self._watch.alerts, strict=True))
-            if before != after
-        ]
-        alerts = tuple(self._judged(index) for index in changed)
-        return Watched(self.vigil.run, self.vigil.revision, self.position, alerts, fence)
+        alerts = self._alerts()
+        changed = [entry for entry in self.entries if alerts[entry.row.id] != self._committed[entry.row.id]]
+        judged = [self._judged(entry, alerts[entry.row.id]) for entry in changed]
+        judged += [self._judged(entry, alert) for entry, alert in self._parted.values()]
+        return Watched(self.vigil.run, self.vigil.revision, self.position, tuple(judged), fence)
 
-    def committed(self) -> None:
-        """What was said is stored."""
-        self._committed = list(self._watch.alerts)
+    def committed(self, fence: int | None) -> None:
+        """What was said is stored, under the lease with ``fence``."""
+        self.fence = fence
+        self._committed = self._alerts()
         self._said.clear()
+        self._parted.clear()
 
     @property
     def is_waiting(self) -> bool:
         """Whether something fires that has not been told of."""
-        return any(alert.is_open and alert.told != alert.firing for alert in self._watch.alerts)
+        return any(map(_is_untold, self._alerts().values()))
 
-    def _note(self, stretch: Stretch) -> None:
-        self.at = float(stretch.at[-1])
-        self._scale = _scale_at(stretch, len(stretch) - 1, self._scale)
+    def _alerts(self) -> dict[int, Alert]:
+        return {rule: alert for post in self._posts for rule, alert in post.alerts().items()}
 
-    def _hear(self, index: int, alert: Alert, transition: Transition) -> Alert:
-        said = self._said.setdefault(index, _Said())
+    def _hear(self, entry: Entry, before: Alert, alert: Alert, transition: Transition) -> Alert:
+        if self.vigil.state == "finished" and transition.step is None and is_over(before, self.position.step):
+            return before  # It has said what it had to say of the end of this run.
+        self._keep(entry, transition)
+        return self._told(entry, alert, transition.step)
+
+    def _keep(self, entry: Entry, transition: Transition) -> None:
         if {transition.before.value, transition.after.value} != _UNEVENTFUL:
-            said.transitions.append(_row_of(transition))
-        return self._told(index, alert, transition.step)
+            self._said.setdefault(entry.row.id, _Said()).transitions.append(_row_of(transition))
 
-    def _told(self, index: int, alert: Alert, step: int | None) -> Alert:
+    def _end(self, entry: Entry, alert: Alert, at: float, why: str) -> Alert:
+        alert, transition = ended(alert, self.position.step, at, why)
+        self._keep(entry, transition)
+        if why == RUN_ENDED and entry.asks_state:
+            # That a run has ended is no trouble which its end would do away with.
+            return msgspec.structs.replace(alert, told_resolved=alert.firing)
+        return self._told(entry, alert, self.position.step, why)
+
+    def _told(self, entry: Entry, alert: Alert, step: int | None, why: str = "") -> Alert:
         if not alert.is_open and alert.told_resolved == alert.firing:
             return alert
-        around = self._around = self._around or self._surroundings()
-        entry = self.entries[index]
+        around = self._around = self._around or self._surroundings(self.vigil)
         hush = around.hush(entry.row.id, alert.firing)
         alert, happened = tell(alert, step, around.now, hush=hush, cooldown=entry.compiled.cooldown)
         if happened is not None:
             notice = notice_of(entry.rule, self.vigil, alert, happened, self._scale_of(step))
-            said = self._said.setdefault(index, _Said())
+            notice = msgspec.structs.replace(notice, reason=why or notice.reason)
+            said = self._said.setdefault(entry.row.id, _Said())
             said.deliveries += deliveries_of(notice, (BROWSER, *_channels_of(entry, around.channels)))
         return alert
 
@@ -173,9 +244,8 @@ class Lookout:
             return self._scale
         return _scale_at(self._stretch, int(self._stretch.step.searchsorted(step)), self._scale)
 
-    def _judged(self, index: int) -> AlertJudged:
-        entry, alert = self.entries[index], self._watch.alerts[index]
-        said = self._said.get(index, _Said())
+    def _judged(self, entry: Entry, alert: Alert) -> AlertJudged:
+        said = self._said.get(entry.row.id, _Said())
         return AlertJudged(
             rule=entry.row.id,
             name=entry.rule.name,
@@ -199,16 +269,25 @@ def _named(vigil: Vigil) -> tuple[object, ...]:
     return vigil.revision, vigil.name, vigil.project, vigil.tags
 
 
+def _is_untold(alert: Alert) -> bool:
+    return alert.is_open and alert.told != alert.firing
+
+
+def _is_idle(alert: Alert, post: Post) -> bool:
+    """Whether it waits for updates, of which none will come."""
+    return alert.state is State.PENDING and not post.needs.pulses
+
+
 # Between these an alert goes to and fro while windows fill: no history.
 _UNEVENTFUL = {"quiet", "no data"}
 
 
-def _needs(rules: Sequence[Compiled]) -> Needs:
+def _needs(posts: Sequence[Post]) -> Needs:
     """What all rules ask for, and the scale, which is told with whatever happens."""
-    return together([Needs(series=frozenset({"scale"})), *(rule.needs for rule in rules)])
+    return together([SCALE, *(post.needs for post in posts)])
 
 
-def _recalled(kept: KeptAlert) -> Alert:
+def recalled(kept: KeptAlert) -> Alert:
     """The alert as it was committed; where its rule has changed, a new one that goes on counting."""
     blank = Alert(firing=kept.firings, told=kept.firings, told_resolved=kept.firings)
     try:

@@ -37,8 +37,21 @@ class Trial(NamedTuple):
     found: Backtest
 
 
+class TrialAbandonedError(Exception):
+    """Nobody waits for it any more."""
+
+
+def _wanted() -> bool:
+    return False
+
+
 def try_rule(
-    reader: Reader, rule: Rule, runs: Sequence[RunId] | None, last: int | None, now: Callable[[], float]
+    reader: Reader,
+    rule: Rule,
+    runs: Sequence[RunId] | None,
+    last: int | None,
+    now: Callable[[], float],
+    left: Callable[[], bool] = _wanted,
 ) -> list[Trial]:
     """``rule`` on each of ``runs``, or where there are none named on those that it applies to.
 
