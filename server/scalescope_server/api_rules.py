@@ -6,12 +6,13 @@ import asyncio
 from typing import Annotated, Literal
 
 import msgspec
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from scalescope_server.answers import json_answer
 from scalescope_server.errors import InvalidError
 from scalescope_server.inputs import run_of
+from scalescope_server.leaving import Left, while_attended
 from scalescope_server.openapi import answers
 from scalescope_server.rooms import RoomsHere
 from scalescope_server.rule_answers import (
@@ -33,9 +34,11 @@ from scalescope_server.store.alert_records import RuleRow
 from scalescope_server.watching.book import spec_of
 from scalescope_server.watching.files import read_file, store_file, written_file
 from scalescope_server.watching.notices import ended
-from scalescope_server.watching.trials import try_rule
+from scalescope_server.watching.trials import Trial, try_rule
 
 MAX_TRIED = 50
+# As some servers log it: nobody reads this answer.
+NOBODY_THERE = 499
 
 router = APIRouter(prefix="/api/rules", tags=["rules"])
 
@@ -96,8 +99,11 @@ class ImportGiven(BaseModel):
 @router.get("", responses=answers(RulesAnswer, "All rules by name."))
 async def list_rules(rooms: RoomsHere) -> Response:
     """All rules, built-in ones among them."""
-    book = await rooms.reading.read(rooms.store.reader.rule_book)
-    return json_answer(RulesAnswer([rule_line(row) for row in book.rules], None))
+
+    def read() -> RulesAnswer:
+        return RulesAnswer([rule_line(row) for row in rooms.store.reader.rule_book().rules], None)
+
+    return json_answer(await rooms.reading.read(read))
 
 
 @router.post("", status_code=201, responses={201: answers(RuleLine, "The rule as it is now.")[200]})
@@ -139,12 +145,16 @@ async def check_rule(given: RuleGiven) -> Response:
 
 
 @router.post("/backtest", responses=answers(BacktestAnswer, "Each time that it would have fired."))
-async def backtest_rule(rooms: RoomsHere, given: BacktestGiven) -> Response:
-    """Try a rule on stored runs; nothing is stored."""
+async def backtest_rule(request: Request, rooms: RoomsHere, given: BacktestGiven) -> Response:
+    """Try a rule on stored runs; nothing is stored. It ends when the connection does."""
     rule = _checked(_rule(given.rule), built_in=given.rule.name.startswith(PACK_PREFIX))
     runs = None if given.runs is None else [run_of(run) for run in given.runs]
-    trials = await rooms.trying.read(try_rule, rooms.store.reader, rule, runs, given.last, rooms.clock)
-    return json_answer(backtest_answer(trials))
+
+    async def tried(left: Left) -> list[Trial]:
+        return await rooms.trying.read(try_rule, rooms.store.reader, rule, runs, given.last, rooms.clock, left)
+
+    trials = await while_attended(request, tried)
+    return Response(status_code=NOBODY_THERE) if trials is None else json_answer(backtest_answer(trials))
 
 
 @router.get("/names", responses=answers(NamesAnswer, "The names that a sentence may use."))

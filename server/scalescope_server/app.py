@@ -64,6 +64,8 @@ STOP_WITHIN_S = 5
 # A frame of 16 MiB on a slow line may stand before the pong.
 PONG_WITHIN_S = 60
 MAX_EXPECTED = 200
+# Rules that are tried on the past or wait to be: one at a time, and each takes seconds of the machine.
+MAX_TRIALS = 8
 
 # What the framework raises by itself.
 _HTTP_ERRORS = {
@@ -147,7 +149,8 @@ def create_server(app: FastAPI, *, log_level: str = "warning") -> uvicorn.Server
 @contextlib.asynccontextmanager
 async def open_rooms(settings: Settings, store: Store, clock: Callable[[], float]) -> AsyncIterator[Rooms]:
     """The rooms of one server, at work; at the end the judge stops, then the store writes what waits and closes."""
-    reading, monitoring, trying = ReadingRoom(settings.readers), ReadingRoom(1), ReadingRoom(1)
+    reading, monitoring = ReadingRoom(settings.readers), ReadingRoom(1)
+    trying = ReadingRoom(1, MAX_TRIALS, "many rules are being tried on the past already: try again in a while")
 
     async def latest(run: RunId) -> RunSummary:
         return await reading.read(store.reader.latest, run)

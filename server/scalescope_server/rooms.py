@@ -25,6 +25,7 @@ from scalescope_server.upkeep import Upkeep
 
 # Reads beyond this many would wait longer than anyone looks at a page.
 MAX_WAITING_READS = 256
+CROWDED = "the database answers too slowly: too many requests are waiting for it"
 
 Answer = TypeVar("Answer")
 Inputs = ParamSpec("Inputs")
@@ -33,10 +34,12 @@ Inputs = ParamSpec("Inputs")
 class ReadingRoom:
     """A few threads in which the store's synchronous reads run, so that the event loop never waits for one.
 
-    ``waiting``: reads that have not ended, asked for still or not.
+    ``waiting``: reads that have not ended, asked for still or not; ``most_waiting`` at most, and ``crowded`` says so.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, most_waiting: int = MAX_WAITING_READS, crowded: str = CROWDED) -> None:
+        self._most_waiting = most_waiting
+        self._crowded = crowded
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="scalescope-read")
         self.waiting = 0
         self._lock = threading.Lock()
@@ -47,8 +50,8 @@ class ReadingRoom:
         Raises:
             UnavailableError: at once, when too many reads are waiting for the database already.
         """
-        if self.waiting >= MAX_WAITING_READS:
-            raise UnavailableError("the database answers too slowly: too many requests are waiting for it")
+        if self.waiting >= self._most_waiting:
+            raise UnavailableError(self._crowded)
         job = self._pool.submit(functools.partial(call, *arguments, **named))
         with self._lock:
             self.waiting += 1

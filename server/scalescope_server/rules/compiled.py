@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+import msgspec
 from msgspec import Struct
 
 from scalescope_server.rules.alert import Terms
@@ -29,21 +32,21 @@ class Compiled(Struct, frozen=True):
 
 def compile_rule(rule: Rule) -> Compiled:
     """``rule`` as it is evaluated. Durations in its sentence go before those beside it."""
+    return msgspec.structs.replace(_compiled(rule.when, rule.keep_firing, rule.cooldown), name=rule.name)
+
+
+# More than most rule books hold: whoever lists one asks of each rule whether it can be evaluated.
+@lru_cache(maxsize=2048)
+def _compiled(when: str, keep_firing: str, cooldown: str) -> Compiled:
     try:
-        expression = parse(rule.when)
-        keep_firing = expression.keep_firing or _duration(rule.keep_firing)
-        cooldown = _duration(rule.cooldown)
+        expression = parse(when)
+        keeping = expression.keep_firing or _duration(keep_firing)
+        cooling = _duration(cooldown)
     except SentenceError as error:
-        return Compiled(rule.name, None, error=str(error))
+        return Compiled("", None, error=str(error))
     condition = expression.condition
-    return Compiled(
-        rule.name,
-        condition,
-        Terms(expression.hold, keep_firing),
-        cooldown,
-        needs(condition),
-        lookback(condition),
-    )
+    terms = Terms(expression.hold, keeping)
+    return Compiled("", condition, terms, cooling, needs(condition), lookback(condition))
 
 
 def _duration(text: str) -> Duration | None:

@@ -41,7 +41,7 @@ class TrialAbandonedError(Exception):
     """Nobody waits for it any more."""
 
 
-def _wanted() -> bool:
+def _attended() -> bool:
     return False
 
 
@@ -51,18 +51,25 @@ def try_rule(
     runs: Sequence[RunId] | None,
     last: int | None,
     now: Callable[[], float],
-    left: Callable[[], bool] = _wanted,
+    left: Callable[[], bool] = _attended,
 ) -> list[Trial]:
     """``rule`` on each of ``runs``, or where there are none named on those that it applies to.
 
-    ``last``: over so many of their last updates, None: over all. ``now``: seconds since the epoch.
+    ``last``: over so many of their last updates, None: over all. ``now``: seconds since the epoch. ``left``: whether
+    nobody waits for it any more; asked again and again.
 
     Raises:
         NotFound: if one is gone.
+        TrialAbandonedError: once nobody waits for it.
     """
     compiled = compile_rule(rule)
     chosen = _applicable(reader, rule) if runs is None else [reader.vigil(run) for run in runs]
-    return [_try_on(reader, compiled, vigil, last, now) for vigil in chosen]
+
+    def go_on() -> None:
+        if left():
+            raise TrialAbandonedError
+
+    return [_try_on(reader, compiled, vigil, last, now, go_on) for vigil in chosen]
 
 
 def _applicable(reader: Reader, rule: Rule) -> list[Vigil]:
@@ -72,14 +79,22 @@ def _applicable(reader: Reader, rule: Rule) -> list[Vigil]:
     return [*within[:NEWEST_RUNS], *(vigil for vigil in healthy if vigil not in within[:NEWEST_RUNS])]
 
 
-def _try_on(reader: Reader, compiled: Compiled, vigil: Vigil, last: int | None, now: Callable[[], float]) -> Trial:
+def _try_on(
+    reader: Reader,
+    compiled: Compiled,
+    vigil: Vigil,
+    last: int | None,
+    now: Callable[[], float],
+    go_on: Callable[[], None],
+) -> Trial:
     run, until = vigil.run, reader.newest_update(vigil.run)
     begin = BEFORE_ALL if last is None else reader.look_back(run, until, last, 0.0)
-    opened = openings_at(_all_openings(reader, run)) if compiled.needs.findings else None
+    opened = openings_at(_all_openings(reader, run, go_on)) if compiled.needs.findings else None
     first: list[int] = []
 
     def past() -> Iterator[Stretch]:
         for stretch in all_stretches(reader, run, compiled.needs, begin, until, opened):
+            go_on()
             first[:] = first or [int(stretch.step[0])]
             yield stretch
 
@@ -100,11 +115,12 @@ def _moment(reader: Reader, vigil: Vigil, until: Position, now: float) -> Pulse 
     return Pulse(at + max(now - silence.last_update_at, 0.0), at, vigil.state)
 
 
-def _all_openings(reader: Reader, run: RunId) -> list[tuple[Position, Codes]]:
+def _all_openings(reader: Reader, run: RunId, go_on: Callable[[], None]) -> list[tuple[Position, Codes]]:
     """Which findings were open at which updates, judged anew from the first."""
     case, rules, setting = Case(), ScalerRules.of(reader.scaler(run)), reader.setting(run)
     changes: list[tuple[Position, Codes]] = []
     while steps := reader.steps_after(run, case.position, PIECE)[0]:
+        go_on()
         case, some = fold_openings(case, steps, rules, setting)
         changes += some
     return changes
