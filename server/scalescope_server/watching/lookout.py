@@ -14,6 +14,7 @@ import msgspec
 
 from scalescope_server.rules.alert import Alert, State, Transition
 from scalescope_server.rules.dependence import Needs
+from scalescope_server.rules.ending import OUT_OF_SCOPE, RUN_ENDED, ended, is_over
 from scalescope_server.rules.stretch import Stretch
 from scalescope_server.rules.telling import Hush, tell
 from scalescope_server.rules.ticks import Pulse
@@ -22,7 +23,6 @@ from scalescope_server.store.judging import Position
 from scalescope_server.store.outbox import BROWSER
 from scalescope_server.store.vigil import Vigil
 from scalescope_server.watching.book import Entry
-from scalescope_server.watching.ending import OUT_OF_SCOPE, RUN_ENDED, ended, is_over
 from scalescope_server.watching.notices import deliveries_of, notice_of
 from scalescope_server.watching.post import Post
 from scalescope_server.watching.stretches import end_of, together
