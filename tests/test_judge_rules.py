@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from scalescope_server.judge_findings import Weighing
 from scalescope_server.judge_pass import Outcome, judge
 from scalescope_server.rules.ticks import Pulse
 from scalescope_server.store.alert_records import Committed
 from scalescope_server.store.engine import Store, open_store
-from scalescope_server.store.judging import BEFORE_ALL
 from scalescope_server.store.records import RunId
+from scalescope_server.watching.book import rule_of
 from scalescope_server.watching.keeper import Keeper
+from scalescope_server.watching.trials import try_rule
 from sqlalchemy import event
 
 from tests.batches import STARTED_AT, batch, hello, histograms
@@ -255,7 +257,7 @@ def test_what_another_server_said_while_no_update_came_is_known_to_who_judges_ag
     store.writer.release("one").result()
     fence = store.writer.claim(RUN, "other").result().fence
     vigil, other = store.reader.vigil(RUN), Keeper(store.reader, Clock())
-    lookout = other.take(vigil, lambda: BEFORE_ALL, fence)
+    lookout = other.take(vigil, Weighing(store, RUN), fence)
     assert lookout is not None
     lookout.pass_time(Pulse(30.0, 0.0, "running"))
     assert store.writer.commit_watched(lookout.outcome(fence)).result() is Committed.DONE
@@ -277,7 +279,7 @@ def test_windows_of_rules_that_have_not_changed_stay_when_another_does(store: St
     change_rule(store, other, when="when loss > 3")
     read: list[str] = []
     event.listen(store._reading, "before_cursor_execute", lambda *given: read.append(given[2]))
-    lookout = keeper.take(store.reader.vigil(RUN), lambda: BEFORE_ALL, None)
+    lookout = keeper.take(store.reader.vigil(RUN), Weighing(store, RUN), None)
     assert lookout is not None
     assert sorted(entry.rule.when for entry in lookout.entries) == [
         *("when changes(scale, 8 steps) >= 6", "when loss > 3")
@@ -386,3 +388,33 @@ def test_a_finding_fires_at_the_update_at_which_it_opens(store: Store, keeper: K
         look(store, keeper, RunId("other"))
     alerts = {each.alert.run: each.transitions for each in store.reader.alerts()[0]}
     assert [moved.step for moved in alerts[RunId("other")] if moved.after == "firing"] == cut
+
+
+def steps_of_firings(store: Store, run: RunId, name: str = "mine") -> list[int | None]:
+    found = [each.transitions for each in store.reader.alerts(run=run)[0] if each.alert.name == name]
+    return [moved.step for moved in reversed(found[0]) if moved.after == "firing"] if found else []
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_rules_that_wait_for_ranks_see_the_findings_of_the_updates_that_waited(store: Store, restarts: bool) -> None:
+    """Findings do not wait for ranks where nothing is skipped: here rank 1 tells later what rank 0 has told."""
+    add_rule(store, "when finding(SCALE_RUNAWAY) or rank disagreement(scale)")
+    add_rule(store, "when finding(SCALE_RUNAWAY) in 11 of 20 updates", "windowed")
+    rising, late, keeper = [2.0 ** (40 + step) for step in range(36)], 12, Keeper(store.reader, Clock())
+    whole = Training(store, hello("whole", world_size=1))
+    whole.tell(*rising)
+    look(store, keeper, RunId("whole"))
+    one, other = (Training(store, hello("ranks", rank=rank, world_size=2)) for rank in range(2))
+    for at in range(0, len(rising) + late, 4):
+        for rank, ends in ((one, at), (other, at - late)):
+            if 0 <= ends < len(rising):
+                rank.tell(*rising[ends : ends + 4])
+        if restarts:
+            keeper = Keeper(store.reader, Clock())
+        look(store, keeper, RunId("ranks"))
+    for name, step in (("mine", 20), ("windowed", 30)):
+        assert steps_of_firings(store, RunId("whole"), name) == [step]
+        assert steps_of_firings(store, RunId("ranks"), name) == [step]
+        rule = next(rule for rule in store.reader.rule_book().rules if rule.name == name)
+        for trial in try_rule(store.reader, rule_of(rule), [RunId("whole"), RunId("ranks")], None, Clock()):
+            assert [firing.step for firing in trial.found.firings] == [step]

@@ -6,16 +6,18 @@ begun) make it judge the run anew.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from scalescope_server.findings.catalogue import Case, conclude, findings, fold, recall, remember
 from scalescope_server.findings.scaler import ScalerRules
 from scalescope_server.store.engine import Store
 from scalescope_server.store.judging import BEFORE_ALL, Judged, Position
 from scalescope_server.store.records import FindingRow, RunId
-from scalescope_server.watching.openings import fold_openings, openings_at
+from scalescope_server.watching.openings import Opening, fold_openings, followed, openings_at, past_openings
 from scalescope_server.watching.stretches import Open
 
 # Rows of one pass: small enough that a run of millions, judged anew, lets the others have their turn.
@@ -44,6 +46,7 @@ class Weighing:
         self._run = run
         self.updates, state = store.reader.judgement(run)
         self._known = recall(state)
+        self._opened = () if self._known is None else msgspec.json.decode(state, type=_Past).opened
 
     def start(self) -> Position:
         """Where rules begin that have never been evaluated on the run: they say nothing of what is judged already."""
@@ -51,29 +54,53 @@ class Weighing:
             return self._known.position
         return self._store.reader.newest_update(self._run) if self.updates else BEFORE_ALL
 
+    def past(self) -> Open:
+        """Which findings were open at updates that are judged: as it was found then, as far as that is remembered."""
+        return openings_at(self._opened, past_openings(self._store.reader.findings(self._run)))
+
     def weigh(self, fence: int | None, *, openings: bool) -> Weighed:
         """``openings``: whether it is asked which findings are open at each update."""
         reader, run = self._store.reader, self._run
         case = judged = self._known or Case()
+        known = self._opened if self._known else FROM_THE_FIRST
         steps, stored = reader.steps_after(run, case.position, PASS_ROWS)
         if len(steps) < PASS_ROWS and stored != case.updates + len(steps):
             if reader.is_whole(run):
-                case = Case()
+                case, known = Case(), FROM_THE_FIRST
                 steps, stored = reader.steps_after(run, case.position, PASS_ROWS)
             else:
                 # What is pruned cannot be judged anew: what was found of it stays, and what came late is counted.
                 case = msgspec.structs.replace(case, updates=stored - len(steps))
         rules, setting = ScalerRules.of(reader.scaler(run)), reader.setting(run)
-        opened = None
+        changes: Sequence[Opening] = ()
         if openings:
             case, changes = fold_openings(case, steps, rules, setting)
-            opened = openings_at(changes)
         case = conclude(fold(case, () if openings else steps, rules), setting)
+        # Who does not look does not know any more.
+        past = _Past(followed(known, changes)) if openings else _Past()
         found: tuple[FindingRow, ...] = findings(case, rules, setting)
         return Weighed(
-            Judged(run, case.updates, remember(case), found, fence),
+            Judged(run, case.updates, _with_past(case, past), found, fence),
             case.position,
             is_news=bool(steps) or case != judged,
             is_all=len(steps) < PASS_ROWS,
-            opened=opened,
+            opened=openings_at(past.opened, self.past()) if openings else None,
         )
+
+
+class _Past(Struct, frozen=True):
+    """What is remembered beside the case: from which update on which findings were open."""
+
+    opened: tuple[Opening, ...] = ()
+
+
+class _Remembered(Case, frozen=True):
+    opened: tuple[Opening, ...] = ()
+
+
+def _with_past(case: Case, past: _Past) -> bytes:
+    return remember(_Remembered(**msgspec.structs.asdict(case), opened=past.opened))
+
+
+# Before the first update none is open.
+FROM_THE_FIRST: tuple[Opening, ...] = ((BEFORE_ALL, frozenset()),)

@@ -49,7 +49,7 @@ def judge(store: Store, run: RunId, fence: int | None, keeper: Keeper) -> Pass:
         StoreError: if the database could not answer or commit; nothing has changed then.
     """
     vigil, weighing = store.reader.vigil(run), Weighing(store, run)
-    lookout = keeper.take(vigil, weighing.start, fence)
+    lookout = keeper.take(vigil, weighing, fence)
     weighed = weighing.weigh(fence, openings=lookout is not None and lookout.needs.findings)
     if lookout is None:
         return Pass(_commit_findings(store, vigil, weighed))

@@ -121,7 +121,7 @@ class Pulses:
         found = self._keeper.stands_at(silence.run, silence.position, fence)
         if found is None:
             vigil = self._reader.vigil(silence.run)
-            found = self._keeper.take(vigil, Weighing(self._store, silence.run).start, fence, timed=True)
+            found = self._keeper.take(vigil, Weighing(self._store, silence.run), fence, timed=True)
         if found is not None:
             found.vigil = msgspec.structs.replace(found.vigil, state=silence.state)
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from fnmatch import fnmatchcase
+from typing import Protocol
 
 from scalescope_server.rules.alert import Alert, State
 from scalescope_server.rules.dependence import Lookback
@@ -13,15 +14,26 @@ from scalescope_server.store.records import RunId
 from scalescope_server.store.vigil import Vigil
 from scalescope_server.watching.book import Book, opened
 from scalescope_server.watching.lookout import SCALE, Lookout, Surroundings, recalled
-from scalescope_server.watching.openings import past_openings
 from scalescope_server.watching.post import Post, grouped
-from scalescope_server.watching.stretches import all_stretches, read_stretches
+from scalescope_server.watching.stretches import Open, all_stretches, read_stretches
 
 # Lookouts that are kept: the windows of the built-in rules over 148 layers hold 8 MiB. Those of runs that have not been
 # judged for longest go first, and are made again if need be.
 MOST_KEPT = 128
 # Each change of a rule makes a group of its own; from so many on they are put together again.
 MOST_POSTS = 24
+
+
+class Standing(Protocol):
+    """How far a run is judged."""
+
+    def start(self) -> Position:
+        """Where rules begin that have never been evaluated on it."""
+        ...
+
+    def past(self) -> Open:
+        """Which findings were open at updates that are judged."""
+        ...
 
 
 class Keeper:
@@ -38,24 +50,21 @@ class Keeper:
         if self.book.revision < revision:
             self.book = opened(self._reader.rule_book(), self.book)
 
-    def take(
-        self, vigil: Vigil, start: Callable[[], Position], fence: int | None, *, timed: bool = False
-    ) -> Lookout | None:
+    def take(self, vigil: Vigil, standing: Standing, fence: int | None, *, timed: bool = False) -> Lookout | None:
         """That of a run, with what has changed of its rules; made anew where others may have judged meanwhile.
 
         None where no rule watches it. Who has it gives it back once what it says is committed; else it is made again.
-        ``start``: where the run stands for rules that have never been evaluated on it. ``timed``: for rules that ask
-        for time that passes, the others may be missing.
+        ``timed``: for rules that ask for time that passes, the others may be missing.
         """
         self.renew(vigil.revision)
         found = self._lookouts.pop(vigil.run, None)
         if found is None or not found.is_at(vigil.position, fence) or found.posts > MOST_POSTS:
-            position = start() if vigil.position is None else vigil.position
+            position = standing.start() if vigil.position is None else vigil.position
             found = Lookout(vigil, fence, position, self._surroundings)
         elif found.is_of(vigil) and (found.is_whole or timed):
             found.vigil = vigil
             return found if found.speaks else None
-        self._man(found, vigil, timed)
+        self._man(found, vigil, standing, timed)
         return found if found.speaks else None
 
     def give_back(self, lookout: Lookout) -> None:
@@ -75,7 +84,7 @@ class Keeper:
         """Runs on which something fires that has yet to be told of."""
         return {run for run, lookout in self._lookouts.items() if lookout.is_waiting}
 
-    def _man(self, lookout: Lookout, vigil: Vigil, timed: bool) -> None:
+    def _man(self, lookout: Lookout, vigil: Vigil, standing: Standing, timed: bool) -> None:
         """Bring its rules up to ``vigil``. Those that have not changed keep what they know."""
         watching = {entry.row.id: entry for entry in self.book.watching(vigil)}
         lookout.leave({entry.row.id for entry in lookout.entries if watching.get(entry.row.id) != entry})
@@ -85,7 +94,7 @@ class Keeper:
         wanted = [entry for entry in watching.values() if entry.compiled.needs.pulses or not timed]
         for group in grouped(entry for entry in wanted if entry.row.id not in here):
             post = Post(group, [kept.get(entry.row.id, Alert()) for entry in group])
-            self._replay(vigil.run, post, lookout.position)
+            self._replay(vigil.run, post, lookout.position, standing)
             lookout.man(post)
         for entry in self.book.entries:
             alert = kept.get(entry.row.id, Alert())
@@ -96,10 +105,10 @@ class Keeper:
             for last in read_stretches(self._reader, vigil.run, SCALE, before, lookout.position):
                 lookout.note(last)
 
-    def _replay(self, run: RunId, post: Post, position: Position) -> None:
+    def _replay(self, run: RunId, post: Post, position: Position, standing: Standing) -> None:
         """Let rules see again what they reach back to."""
         begin = self._back(run, position, {entry.compiled.lookback for entry in post.entries})
-        past = past_openings(self._reader.findings(run)) if post.needs.findings else None
+        past = standing.past() if post.needs.findings else None
         for stretch in all_stretches(self._reader, run, post.needs, begin, position, past):
             post.replay(stretch)
 

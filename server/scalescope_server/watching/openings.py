@@ -15,6 +15,10 @@ from scalescope_server.store.ticks import Updates
 from scalescope_server.watching.stretches import Open, Openings
 
 Codes = frozenset[str]
+# From an update on these findings were open.
+Opening = tuple[Position, Codes]
+# How many of them are remembered of a run: hardly ever does one open or close.
+MOST_OPENINGS = 512
 
 
 def open_codes(found: Iterable[FindingRow]) -> Codes:
@@ -24,37 +28,44 @@ def open_codes(found: Iterable[FindingRow]) -> Codes:
 
 def fold_openings(
     case: Case, steps: Iterable[StepRow], rules: ScalerRules, setting: Setting
-) -> tuple[Case, list[tuple[Position, Codes]]]:
-    """``case`` after ``steps``, and from which of them on which findings were open.
-
-    None of them knows that the training has ended since: when that is heard of depends on the pass.
-    """
-    changes: list[tuple[Position, Codes]] = []
+) -> tuple[Case, list[Opening]]:
+    """``case`` after ``steps``, and from which of them on which findings were open, the first of them in any case."""
+    changes: list[Opening] = []
     known: tuple[object, ...] = ()
-    under_way = msgspec.structs.replace(setting, ended=False)
+    # A training of which an update came had not ended, whatever is told of it by now.
+    setting = msgspec.structs.replace(setting, ended=False)
     for step in steps:
-        case = conclude(fold(case, (step,), rules), under_way)
+        case = conclude(fold(case, (step,), rules), setting)
         stands = stand(case, rules)
         if stands == known:
             continue
-        known, codes = stands, open_codes(findings(case, rules, under_way))
+        known, codes = stands, open_codes(findings(case, rules, setting))
         if not changes or changes[-1][1] != codes:
             changes.append((case.position, codes))
     return case, changes
 
 
-def openings_at(changes: Sequence[tuple[Position, Codes]]) -> Open:
-    """What ``changes`` say of updates: each holds till the next."""
+def followed(known: Sequence[Opening], changes: Sequence[Opening]) -> tuple[Opening, ...]:
+    """``known`` and what followed, as far as it is remembered."""
+    again = bool(known and changes) and known[-1][1] == changes[0][1]
+    return (*known, *changes[again:])[-MOST_OPENINGS:]
+
+
+def openings_at(changes: Sequence[Opening], otherwise: Open = lambda _: ()) -> Open:
+    """What ``changes`` say of updates: each holds till the next; of those before the first, what ``otherwise`` says."""
     positions = [position for position, _ in changes]
 
     def of(updates: Updates) -> Openings:
         first, last = (Position(updates.segment, int(updates.step[at])) for at in (0, -1))
         before = bisect_right(positions, first)
-        later = changes[before : bisect_right(positions, last)]
-        return (
-            (0, changes[before - 1][1] if before else Codes()),
-            *((int(updates.step.searchsorted(position.step)), codes) for position, codes in later),
-        )
+        later = [
+            (int(updates.step.searchsorted(position.step)), codes)
+            for position, codes in changes[before : bisect_right(positions, last)]
+        ]
+        if before:
+            return ((0, changes[before - 1][1]), *later)
+        known_from = later[0][0] if later else len(updates)
+        return (*(told for told in otherwise(updates) if told[0] < known_from), *later)
 
     return of
 

@@ -18,7 +18,7 @@ from scalescope_server.store.reader import Reader
 from scalescope_server.store.records import RunId
 from scalescope_server.store.vigil import Vigil
 from scalescope_server.watching.book import in_scope
-from scalescope_server.watching.openings import Codes, fold_openings, openings_at
+from scalescope_server.watching.openings import Opening, fold_openings, openings_at
 from scalescope_server.watching.stretches import PIECE, all_stretches, read_stretches
 
 # Where no run is named: so many of the newest that the rule applies to, and so many that are marked healthy.
@@ -87,9 +87,12 @@ def _try_on(
     now: Callable[[], float],
     go_on: Callable[[], None],
 ) -> Trial:
-    run, until = vigil.run, reader.newest_update(vigil.run)
+    run, until, opened = vigil.run, reader.newest_update(vigil.run), None
+    if compiled.needs.findings:
+        # Findings of what has come since wait, and so do rules.
+        until, changes = _all_openings(reader, run, go_on)
+        opened = openings_at(changes)
     begin = BEFORE_ALL if last is None else reader.look_back(run, until, last, 0.0)
-    opened = openings_at(_all_openings(reader, run, go_on)) if compiled.needs.findings else None
     first: list[int] = []
 
     def past() -> Iterator[Stretch]:
@@ -115,12 +118,12 @@ def _moment(reader: Reader, vigil: Vigil, until: Position, now: float) -> Pulse 
     return Pulse(at + max(now - silence.last_update_at, 0.0), at, vigil.state)
 
 
-def _all_openings(reader: Reader, run: RunId, go_on: Callable[[], None]) -> list[tuple[Position, Codes]]:
-    """Which findings were open at which updates, judged anew from the first."""
+def _all_openings(reader: Reader, run: RunId, go_on: Callable[[], None]) -> tuple[Position, list[Opening]]:
+    """Which findings were open at which updates, judged anew from the first, and up to which."""
     case, rules, setting = Case(), ScalerRules.of(reader.scaler(run)), reader.setting(run)
-    changes: list[tuple[Position, Codes]] = []
+    changes: list[Opening] = []
     while steps := reader.steps_after(run, case.position, PIECE)[0]:
         go_on()
         case, some = fold_openings(case, steps, rules, setting)
         changes += some
-    return changes
+    return case.position, changes
