@@ -1,138 +1,160 @@
-/** One alert: what happened where, and what a reader can do about it. */
+/** One alert: what happened where, and what a reader can do about it. It stays the same element while it changes. */
 
-import { dated, pastOf } from "./alertpast.js";
-import { evidence, sinceText, viewOf } from "./alertstate.js";
-import { element, raisedText, setText } from "./elements.js";
+import { AlertPast } from "./alertpast.js";
+import { evidence, sinceText, standing, stateText, viewOf } from "./alertstate.js";
+import { attempt, keepFocus } from "./attempt.js";
+import { element, fill, raisedText, setText } from "./elements.js";
 import { root } from "./fetching.js";
-import { clock } from "./format.js";
+import { clock, dated } from "./format.js";
+import { Until } from "./until.js";
 
 /** @typedef {import("./alertstate.js").Alert} Alert */
 
-/** For how long an alert is muted, in seconds. */
-const MUTES = [
-  { words: "1 hour", seconds: 3600 },
-  { words: "8 hours", seconds: 28_800 },
-  { words: "1 day", seconds: 86_400 },
-  { words: "1 week", seconds: 604_800 },
-];
-
 /**
- * @typedef {object} Deeds
- * @property {(alert: Alert) => void} acknowledge
- * @property {(alert: Alert, seconds: number | null) => void} mute for so long from now; null: tell of it again
+ * @typedef {object} Deeds each answers with the alert as it is then
+ * @property {(alert: Alert) => Promise<Alert>} acknowledge
+ * @property {(alert: Alert, until: number | null) => Promise<Alert>} mute until then; null: tell of it again
+ * @property {() => number} now seconds since the epoch, by the server's clock
  */
 
 export class AlertCard {
   /** @type {Alert} */ #alert;
+  #deeds;
+  #shown = "";
+  #title = element("h2");
+  #severity = element("span", { class: "severity" });
+  #state = element("span");
+  #mark = element("span", { class: "alert-state" }, element("i", { "aria-hidden": "true" }), this.#state);
   #since = element("span");
-  #past = element("details", {}, element("summary", {}, "History and deliveries"));
+  #link = element("a");
+  #project = element("span", { class: "note" });
+  #told = element("div", { class: "told" });
+  #acknowledge = element("button", { type: "button" }, "Acknowledge");
+  #unmute = element("button", { type: "button" }, "Unmute");
+  #until;
+  #opener = element("summary", { class: "button" }, "Mute…");
+  #mute;
+  #problem = element("p", { class: "bad", role: "alert" });
+  #past;
+  #details = element("details", { class: "past-box" }, element("summary", {}, "History and deliveries"));
 
   /**
    * @param {Alert} alert
    * @param {Deeds} deeds
-   * @param {number} now
-   * @param {boolean} [open] whether its past is shown
    */
-  constructor(alert, deeds, now, open = false) {
+  constructor(alert, deeds) {
     this.#alert = alert;
+    this.#deeds = deeds;
+    this.#until = new Until(`Mute ${alert.name}`);
+    this.#past = new AlertPast(alert.id);
+    const ask = element("form", {}, this.#until.root, element("button", { type: "submit", class: "main" }, "Mute"));
+    this.#mute = element("details", { class: "mute" }, this.#opener, ask);
     this.root = element(
       "article",
-      { class: "alert", "data-severity": alert.severity, "data-state": alert.state, "data-alert": alert.id },
-      this.#head(),
-      this.#where(),
-      ...this.#told(now),
-      this.#tools(deeds, now),
-      this.#past,
+      { class: "alert", "data-alert": alert.id },
+      element("header", {}, this.#title, this.#severity, this.#mark, this.#since),
+      element("p", { class: "where" }, this.#link, this.#project),
+      this.#told,
+      element("div", { class: "alert-tools" }, this.#acknowledge, this.#unmute, this.#mute, this.#problem),
+      this.#details,
     );
-    this.#past.append(...pastOf(alert));
-    this.#past.open = open;
-    this.tick(now);
+    this.#details.append(this.#past.root);
+    this.#listen(ask);
+    this.show(alert);
   }
 
-  /** Whether its past is shown. */
-  get open() {
-    return this.#past.open;
-  }
-
-  /** @param {number} now */
-  tick(now) {
-    setText(this.#since, sinceText(this.#alert, now));
-  }
-
-  #head() {
-    const { name, rule, severity, state } = this.#alert;
-    const title = rule === null ? name : element("a", { href: `${root}/alerts?rule=${rule}` }, name);
-    const mark = element(
-      "span",
-      { class: "alert-state", "data-state": state },
-      element("i", { "aria-hidden": "true" }),
-      state,
+  /** @param {Alert} alert as it is now */
+  show(alert) {
+    const muted = this.#isMuted(alert);
+    const text = JSON.stringify([alert, muted]);
+    if (text === this.#shown) return;
+    this.#shown = text;
+    this.#alert = alert;
+    keepFocus(
+      () => this.#fill(alert, muted),
+      () => (muted ? this.#unmute : this.#opener),
     );
-    return element(
-      "header",
-      {},
-      element("h2", {}, title),
-      element("span", { class: "severity" }, severity),
-      mark,
-      this.#since,
+    if (this.#details.open) void this.#past.load();
+  }
+
+  tick() {
+    setText(this.#since, sinceText(this.#alert, this.#deeds.now()));
+    if (this.#isMuted(this.#alert) === this.#unmute.hidden) this.show(this.#alert);
+  }
+
+  /** @param {HTMLFormElement} ask for how long it is muted */
+  #listen(ask) {
+    this.#acknowledge.addEventListener("click", () =>
+      this.#do("It was not acknowledged", () => this.#deeds.acknowledge(this.#alert)),
     );
-  }
-
-  #where() {
-    const { run, run_name, project } = this.#alert;
-    const link = element("a", { href: viewOf(this.#alert, root) }, run_name || run);
-    return element("p", { class: "where" }, link, element("span", { class: "note" }, project));
-  }
-
-  /** @param {number} now */
-  *#told(now) {
-    const { sentence, acknowledged_at, muted_until } = this.#alert;
-    const seen = evidence(this.#alert);
-    if (seen) yield element("p", { class: "mono evidence" }, ...raisedText(seen));
-    if (sentence) yield element("p", {}, sentence);
-    const asked = [
-      acknowledged_at !== null && `acknowledged at ${clock(acknowledged_at)}`,
-      isMuted(muted_until, now) && `muted until ${dated(muted_until)}`,
-    ].filter(Boolean);
-    if (asked.length) yield element("p", { class: "note asked" }, asked.join(" · "));
+    this.#unmute.addEventListener("click", () =>
+      this.#do("It is still muted", () => this.#deeds.mute(this.#alert, null)),
+    );
+    this.#mute.addEventListener("toggle", () => this.#mute.open && this.#until.first.focus());
+    this.#mute.addEventListener("keydown", ({ key }) => {
+      if (key !== "Escape" || !this.#mute.open) return;
+      this.#mute.open = false;
+      this.#opener.focus();
+    });
+    ask.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const until = this.#until.chosen(this.#deeds.now());
+      if (until !== null) void this.#do("It was not muted", () => this.#deeds.mute(this.#alert, until));
+    });
+    this.#details.addEventListener("toggle", () => this.#details.open && void this.#past.load());
   }
 
   /**
-   * @param {Deeds} deeds
-   * @param {number} now
+   * @param {string} failure
+   * @param {() => Promise<Alert>} send
    */
-  #tools(deeds, now) {
-    const alert = this.#alert;
-    const tools = element("div", { class: "alert-tools" });
-    if (alert.open && alert.acknowledged_at === null)
-      tools.append(element("button", { type: "button", onclick: () => deeds.acknowledge(alert) }, "Acknowledge"));
-    tools.append(isMuted(alert.muted_until, now) ? this.#unmute(deeds) : this.#mute(deeds));
-    return tools;
+  async #do(failure, send) {
+    const alert = await attempt(this.#problem, failure, send);
+    if (alert) this.show(alert);
   }
 
-  /** @param {Deeds} deeds */
-  #unmute(deeds) {
-    return element("button", { type: "button", onclick: () => deeds.mute(this.#alert, null) }, "Unmute");
+  /**
+   * @param {Alert} alert
+   * @param {boolean} muted
+   */
+  #fill(alert, muted) {
+    const { name, rule, severity, run, run_name, project } = alert;
+    this.root.dataset.severity = severity;
+    this.root.dataset.state = alert.state;
+    this.root.toggleAttribute("data-open", alert.open);
+    this.#mark.dataset.state = standing(alert);
+    if (this.#title.textContent !== name || (rule === null) !== (this.#title.querySelector("a") === null))
+      fill(this.#title, rule === null ? name : element("a", { href: `${root}/alerts?rule=${rule}` }, name));
+    setText(this.#severity, severity);
+    setText(this.#state, stateText(alert));
+    setText(this.#link, run_name || run);
+    this.#link.href = viewOf(alert, root);
+    setText(this.#project, project);
+    fill(this.#told, ...told(alert, muted));
+    this.#acknowledge.hidden = !alert.open || alert.acknowledged_at !== null;
+    this.#unmute.hidden = !muted;
+    this.#mute.hidden = muted;
+    if (muted) this.#mute.open = false;
+    setText(this.#since, sinceText(alert, this.#deeds.now()));
   }
 
-  /** @param {Deeds} deeds */
-  #mute(deeds) {
-    const choice = element(
-      "select",
-      { "aria-label": `Mute ${this.#alert.name}` },
-      element("option", { value: "" }, "Mute for…"),
-      ...MUTES.map(({ words, seconds }) => element("option", { value: seconds }, words)),
-    );
-    choice.addEventListener("change", () => choice.value && deeds.mute(this.#alert, Number(choice.value)));
-    return choice;
+  /** @param {Alert} alert */
+  #isMuted({ muted_until }) {
+    return muted_until !== null && muted_until > this.#deeds.now();
   }
 }
 
 /**
- * @param {number | null} until
- * @param {number} now
- * @returns {until is number}
+ * @param {Alert} alert
+ * @param {boolean} muted
  */
-function isMuted(until, now) {
-  return until !== null && until > now;
+function* told(alert, muted) {
+  const seen = evidence(alert);
+  if (seen) yield element("p", { class: "mono evidence" }, ...raisedText(seen));
+  if (alert.sentence) yield element("p", {}, alert.sentence);
+  const asked = [
+    alert.acknowledged_at !== null && `acknowledged at ${clock(alert.acknowledged_at)}`,
+    muted && alert.muted_until !== null && `muted until ${dated(alert.muted_until)}`,
+  ].filter(Boolean);
+  if (asked.length) yield element("p", { class: "note asked" }, asked.join(" · "));
 }

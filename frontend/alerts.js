@@ -1,77 +1,95 @@
 /** The alerts: what fires, what is watched for, and what people do about it. */
 
 import { AlertCard } from "./alertcard.js";
-import { statesByRule, urgent } from "./alertstate.js";
+import { readPages } from "./alertpast.js";
+import { standingsByRule, urgent } from "./alertstate.js";
 import { AllRunsPage } from "./allruns.js";
+import { keepFocus } from "./attempt.js";
 import { RuleEditor } from "./editor.js";
 import { byId, element, fill, setText } from "./elements.js";
-import { AnswerError, fetchJson, sendJson } from "./fetching.js";
+import { fetchJson, root, sendJson } from "./fetching.js";
+import { dated } from "./format.js";
 import { offerNotifications } from "./notifying.js";
-import { given, ruleTable } from "./rulelist.js";
+import { RuleTable } from "./rulelist.js";
 
 /** @typedef {import("./alertstate.js").Alert} Alert */
-/** @typedef {import("./rulelist.js").Rule} Rule */
+/** @typedef {import("./rule.js").Rule} Rule */
+/** @typedef {import("./silences.js").Silence} Silence */
 
-const MOST = 200;
+const PAGE = 50;
+// Enough to know where the newest firing lies; the rest of its past is read when it is asked for.
+const PAST = 5;
 // What was told of an alert is fetched at once; other news say little of alerts.
 const QUIET_NEWS_MS = 1000;
 const RULES_EVERY_MS = 30_000;
-// What has fired, or is about to, or cannot be judged.
-const OPEN = "state=firing&state=recovering&state=pending&state=error";
+/** What is shown of alerts, as queries whose answers are put together: a firing comes first, however long ago it began. */
+const FEEDS = /** @type {Record<string, string[]>} */ ({
+  "": ["open=true", "open=false&state=pending&state=error"],
+  quiet: ["state=quiet"],
+  "no data": ["open=false&state=no+data"],
+  any: ["open=true", "open=false"],
+});
 
 const show = /** @type {HTMLSelectElement} */ (byId("show"));
 const anyRun = byId("any-run");
+const more = byId("more");
 let run = new URLSearchParams(location.search).get("run");
-/** @type {Alert[]} */
-let alerts = [];
-/** @type {Alert[]} */
-let open = [];
-let more = false;
+let wanted = PAGE;
 /** @type {Rule[] | null} */
 let rules = null;
 let rulesAt = Number.NEGATIVE_INFINITY;
-let rulesShown = "";
-/** @type {Map<number, {key: string, card: AlertCard}>} */
+/** @type {Map<number, AlertCard>} */
 let cards = new Map();
 let waiting = false;
 
 show.value = new URLSearchParams(location.search).get("show") ?? "";
+if (!(show.value in FEEDS)) show.value = "";
 const page = new AllRunsPage({ load, onNews });
-show.addEventListener("input", changed);
+const deeds = { acknowledge, mute, now: () => page.now };
+const table = new RuleTable(turn);
+show.addEventListener("input", () => {
+  wanted = PAGE;
+  changed();
+});
 byId("filter").addEventListener("submit", (event) => event.preventDefault());
 anyRun.addEventListener("click", () => {
   run = null;
   changed();
 });
+more.addEventListener("click", () => {
+  wanted += PAGE;
+  page.ask();
+});
 showRun();
 offerNotifications(/** @type {HTMLButtonElement} */ (byId("notify")));
 page.start();
 setInterval(() => {
-  for (const { card } of cards.values()) card.tick(page.now);
+  for (const card of cards.values()) card.tick();
 }, 1000);
 
 async function load() {
-  const [found, all, known] = await Promise.all([
-    fetchAlerts(),
-    fetchJson(`/api/alerts?${OPEN}&limit=${MOST}`),
+  const [feeds, counts, silences, known] = await Promise.all([
+    Promise.all((FEEDS[show.value] ?? []).map(fetchAlerts)),
+    fetchJson("/api/alerts/counts"),
+    fetchJson("/api/silences"),
     fetchRules(),
   ]);
   return () => {
-    alerts = urgent(found.items);
-    more = found.next !== null;
-    open = all.items;
     rules = known;
-    showAlerts();
-    showRules();
+    showAlerts(urgent(feeds.flatMap(({ items }) => items)));
+    more.hidden = feeds.every(({ next }) => next === null);
+    showSilences(silences.items);
+    showRules(counts.items);
     showEditor();
   };
 }
 
-function fetchAlerts() {
-  const query = new URLSearchParams(show.value === "" ? OPEN : show.value === "any" ? "" : { state: show.value });
-  query.set("limit", String(MOST));
+/** @param {string} feed */
+function fetchAlerts(feed) {
+  const query = new URLSearchParams(feed);
+  query.set("past", String(PAST));
   if (run !== null) query.set("run", run);
-  return fetchJson(`/api/alerts?${query}`);
+  return readPages(`/api/alerts?${query}`, wanted);
 }
 
 /** Rules change seldom. */
@@ -112,23 +130,28 @@ function showRun() {
   if (run !== null) setText(anyRun, `Only of ${run}: show all runs`);
 }
 
-function showAlerts() {
+/** @param {Alert[]} alerts */
+function showAlerts(alerts) {
   /** @type {typeof cards} */
   const kept = new Map();
   for (const alert of alerts) {
-    const key = JSON.stringify(alert);
-    const before = cards.get(alert.id);
-    const deeds = { acknowledge, mute };
-    const isOpen = before?.card.open;
-    kept.set(alert.id, before?.key === key ? before : { key, card: new AlertCard(alert, deeds, page.now, isOpen) });
+    const card = cards.get(alert.id) ?? new AlertCard(alert, deeds);
+    card.show(alert);
+    kept.set(alert.id, card);
   }
-  const same = [...kept.values()].map(({ card }) => card.root);
-  const shown = [...byId("alerts").children];
-  if (!same.length) fill(byId("alerts"), element("p", { class: "card nothing" }, nothing()));
-  // What stands where it stood keeps its place, its focus and its open lists.
-  else if (same.length !== shown.length || same.some((card, i) => card !== shown[i]))
-    fill(byId("alerts"), ...same, more && element("p", { class: "note" }, `The newest ${MOST} alerts.`));
   cards = kept;
+  const shown = [...kept.values()].map((card) => card.root);
+  const list = byId("alerts");
+  if (!shown.length) fill(list, element("p", { class: "card nothing" }, nothing()));
+  else if (shown.length !== list.children.length || shown.some((card, i) => card !== list.children[i])) {
+    const focused = /** @type {HTMLElement | null} */ (document.activeElement);
+    // What is moved loses the focus.
+    keepFocus(
+      () => list.replaceChildren(...shown),
+      () => list,
+    );
+    if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
+  }
 }
 
 function nothing() {
@@ -137,58 +160,64 @@ function nothing() {
   return `There is no such alert${where}.`;
 }
 
-function showRules() {
-  const states = statesByRule(open);
-  const key = JSON.stringify([rules, [...states].map(([rule, counts]) => [rule, ...counts])]);
-  if (!rules || key === rulesShown) return;
-  rulesShown = key;
-  fill(byId("rules"), ruleTable(rules, states, turn));
+/** @param {Silence[]} silences */
+function showSilences(silences) {
+  const on = silences.filter(({ starts_at }) => starts_at <= page.now);
+  byId("silenced").hidden = !on.length;
+  const words = on.map(
+    ({ project, ends_at }) => `of ${project === "*" ? "any project" : project} until ${dated(ends_at)}`,
+  );
+  setText(byId("silenced-words"), `Nothing is told ${words.join(", ")}.`);
+}
+
+/** @param {import("./alertstate.js").AlertCount[]} counts */
+function showRules(counts) {
+  if (!rules) return;
+  if (!table.root.isConnected) fill(byId("rules"), table.root);
+  table.show(rules, standingsByRule(counts));
 }
 
 /** Once: what is typed stays, whatever comes. */
 function showEditor() {
-  const asked = new URLSearchParams(location.search).get("rule");
+  const given = new URLSearchParams(location.search);
+  const asked = given.get("rule");
   if (asked === null || !rules || !byId("editor").hidden) return;
   const rule = rules.find(({ id }) => String(id) === asked) ?? null;
   byId("editor").hidden = false;
-  if (!rule && asked !== "new") fill(byId("editor"), "There is no such rule any more.");
-  else fill(byId("editor"), new RuleEditor(rule).root);
+  if (!rule && asked !== "new")
+    fill(byId("editor"), "There is no such rule any more. ", element("a", { href: `${root}/alerts` }, "All rules"));
+  else fill(byId("editor"), new RuleEditor(rule, given.get("on")).root);
 }
 
 /** @param {Alert} alert */
 function acknowledge(alert) {
-  void ask(() => sendJson("POST", `/api/alerts/${alert.id}/acknowledge`));
+  return asked(sendJson("POST", `/api/alerts/${alert.id}/acknowledge`));
 }
 
 /**
  * @param {Alert} alert
- * @param {number | null} seconds
+ * @param {number | null} until
  */
-function mute(alert, seconds) {
-  const until = seconds === null ? null : page.now + seconds;
-  void ask(() => sendJson("POST", `/api/alerts/${alert.id}/mute`, { until }));
+function mute(alert, until) {
+  return asked(sendJson("POST", `/api/alerts/${alert.id}/mute`, { until }));
 }
 
 /**
  * @param {Rule} rule
  * @param {boolean} enabled
  */
-function turn(rule, enabled) {
-  void ask(() => sendJson("PUT", `/api/rules/${rule.id}`, given(rule, { enabled })));
+async function turn(rule, enabled) {
+  const turned = await asked(sendJson("PATCH", `/api/rules/${rule.id}`, { enabled }));
+  rulesAt = Number.NEGATIVE_INFINITY;
+  return turned;
 }
 
 /**
- * Ask something of the server, and show what came of it.
- * @param {() => Promise<unknown>} send
+ * What has changed may have changed more than what is answered.
+ * @param {Promise<any>} sent
  */
-async function ask(send) {
-  try {
-    await send();
-  } catch (error) {
-    if (!(error instanceof AnswerError)) throw error;
-    page.tell(error.message);
-  }
-  rulesAt = Number.NEGATIVE_INFINITY;
-  rulesShown = "";
+async function asked(sent) {
+  const answer = await sent;
   page.ask();
+  return answer;
 }

@@ -3,6 +3,7 @@
  *
  * @typedef {"info" | "warning" | "critical"} Severity
  * @typedef {"quiet" | "pending" | "firing" | "recovering" | "no data" | "error"} State
+ * @typedef {State | "unanswered"} Standing unanswered: it fires, and whether it still would cannot be said now
  *
  * @typedef {object} Transition
  * @property {number} firing
@@ -45,15 +46,36 @@
  * @property {number | null} muted_until
  * @property {Transition[]} transitions the newest first
  * @property {Delivery[]} deliveries the newest first
+ *
+ * @typedef {object} AlertCount
+ * @property {number | null} rule
+ * @property {State} state
+ * @property {boolean} open
+ * @property {number} count
  */
 
 import { count, duration, plainNumber } from "./format.js";
 
 // The same room as in a message's link.
 const AROUND = 200;
-/** @type {State[]} */
-export const STATES = ["firing", "recovering", "error", "pending", "no data", "quiet"];
+/** @type {Standing[]} */
+const STANDINGS = ["firing", "unanswered", "recovering", "error", "pending", "no data", "quiet"];
 const SEVERITIES = ["critical", "warning", "info"];
+
+/**
+ * Neither a lack of data nor an error ends a firing.
+ * @param {{state: State, open: boolean}} alert
+ * @returns {Standing}
+ */
+export function standing({ state, open }) {
+  return open && (state === "no data" || state === "error") ? "unanswered" : state;
+}
+
+/** @param {{state: State, open: boolean}} alert */
+export function stateText({ state, open }) {
+  if (standing({ state, open }) !== "unanswered") return state;
+  return state === "error" ? "firing, cannot be judged now" : "firing, no data now";
+}
 
 /**
  * What asks for somebody first: of an open firing that nobody has taken up, then by state and severity, the newest first.
@@ -64,10 +86,11 @@ export function urgent(alerts) {
   const taken = (/** @type {Alert} */ alert) => Number(alert.acknowledged_at !== null);
   return [...alerts].sort(
     (a, b) =>
-      STATES.indexOf(a.state) - STATES.indexOf(b.state) ||
+      STANDINGS.indexOf(standing(a)) - STANDINGS.indexOf(standing(b)) ||
       taken(a) - taken(b) ||
       SEVERITIES.indexOf(a.severity) - SEVERITIES.indexOf(b.severity) ||
-      b.since_at - a.since_at,
+      b.since_at - a.since_at ||
+      b.id - a.id,
   );
 }
 
@@ -105,18 +128,28 @@ export function viewOf(alert, root) {
 }
 
 /**
- * How many alerts of each rule are in which state.
- * @param {Alert[]} alerts
- * @returns {Map<number, Map<State, number>>}
+ * How many alerts of each rule stand how.
+ * @param {AlertCount[]} counts
+ * @returns {Map<number, Map<Standing, number>>}
  */
-export function statesByRule(alerts) {
-  /** @type {Map<number, Map<State, number>>} */
+export function standingsByRule(counts) {
+  /** @type {Map<number, Map<Standing, number>>} */
   const rules = new Map();
-  for (const { rule, state } of alerts) {
-    if (rule === null) continue;
-    const states = rules.get(rule) ?? new Map();
-    states.set(state, (states.get(state) ?? 0) + 1);
-    rules.set(rule, states);
+  for (const each of counts) {
+    if (each.rule === null) continue;
+    const standings = rules.get(each.rule) ?? new Map();
+    const how = standing(each);
+    standings.set(how, (standings.get(how) ?? 0) + each.count);
+    rules.set(each.rule, standings);
   }
   return rules;
+}
+
+/** @param {Map<Standing, number>} standings of a rule's alerts, without those that are quiet */
+export function standingsText(standings) {
+  const told = STANDINGS.filter((how) => how !== "no data" && standings.has(how)).map(
+    (how) => `${standings.get(how)} ${how === "unanswered" ? "firing, not judged now" : how}`,
+  );
+  // That some run does not tell what a rule asks for is no news beside others.
+  return told.join(" · ") || "quiet";
 }

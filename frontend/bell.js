@@ -2,12 +2,9 @@
 
 import { setText } from "./elements.js";
 import { fetchJson } from "./fetching.js";
+import { count } from "./format.js";
 import { notify } from "./notifying.js";
 import { Refetch } from "./refetch.js";
-
-/** The alerts of which a firing is on now. */
-export const FIRING = "state=firing&state=recovering";
-const MOST = 200;
 
 export class Bell {
   #link;
@@ -47,19 +44,15 @@ export class Bell {
   }
 
   async #load() {
-    const answer = await fetchJson(`/api/alerts?${FIRING}&limit=${MOST}`);
-    return async () => this.#show(answer.items.length, answer.next !== null);
+    const { open } = await fetchJson("/api/alerts/counts");
+    return async () => this.#show(open);
   }
 
-  /**
-   * @param {number} firing
-   * @param {boolean} more
-   */
-  #show(firing, more) {
-    const number = more ? `${firing}+` : String(firing);
+  /** @param {number} firing also those of which it cannot be said now whether they still would */
+  #show(firing) {
     this.#link.dataset.firing = String(firing);
-    setText(this.#count, firing ? number : "");
-    const words = firing === 1 ? "1 alert fires" : `${firing ? number : "no"} alerts fire`;
+    setText(this.#count, firing ? count(firing) : "");
+    const words = firing === 1 ? "1 alert fires" : `${firing ? count(firing) : "no"} alerts fire`;
     this.#link.setAttribute("aria-label", `Alerts: ${words}`);
     this.#link.title = words;
   }

@@ -1,17 +1,14 @@
 /** The form that builds common sentences: a shape, its blanks, and how long it must hold. */
 
 import { element, fill } from "./elements.js";
-import { blanks, SHAPES, written } from "./sentences.js";
+import { fetchJson } from "./fetching.js";
+import { blanks, shapesOf, written } from "./sentences.js";
 
 /** @typedef {import("./sentences.js").Shape} Shape */
 
 export class Builder {
-  #shape = element(
-    "select",
-    { id: "shape" },
-    element("option", { value: "" }, "choose what to watch for…"),
-    ...SHAPES.map(({ title }, i) => element("option", { value: i }, title)),
-  );
+  /** @type {Shape[]} */ #shapes = [];
+  #shape = element("select", { id: "shape" }, element("option", { value: "" }, "choose what to watch for…"));
   #parts = element("span", { class: "blanks" });
   #hold = element("input", { id: "hold", size: 9, placeholder: "50 steps", autocomplete: "off" });
   #holds = element("span", { class: "blanks" }, element("label", { for: "hold" }, "for at least"), this.#hold);
@@ -26,6 +23,7 @@ export class Builder {
     this.#shape.addEventListener("change", () => this.#choose());
     this.#hold.addEventListener("input", () => this.#say());
     this.#choose();
+    void this.#offer();
   }
 
   /** The sentence was written by hand: the form does not say the same any more. */
@@ -35,26 +33,43 @@ export class Builder {
     this.#choose();
   }
 
+  async #offer() {
+    const names = await fetchJson("/api/rules/names").catch(() => null);
+    // Without it the sentence can still be written.
+    if (names === null) return;
+    this.#shapes = shapesOf(names);
+    this.#shape.append(...this.#shapes.map(({ title }, i) => element("option", { value: i }, title)));
+  }
+
   #choose() {
     const shape = this.#chosen();
     this.#holds.hidden = !shape;
     this.#filled = shape ? blanks(shape) : {};
-    fill(this.#parts, ...(shape?.parts ?? []).map((part) => (typeof part === "string" ? part : this.#blank(part))));
+    /** @type {(string | HTMLElement)[]} */
+    const parts = [];
+    for (const part of shape?.parts ?? []) parts.push(...(typeof part === "string" ? [part] : this.#blank(part)));
+    fill(this.#parts, ...parts);
     this.#say();
   }
 
-  /** @param {import("./sentences.js").Blank} blank */
-  #blank({ name, kind, value, label }) {
+  /**
+   * The blank, and behind it what it offers.
+   * @param {import("./sentences.js").Blank} blank
+   * @returns {HTMLElement[]}
+   */
+  #blank({ name, kind, value, label, known = [] }) {
     const input = Array.isArray(kind)
       ? element("select", { "aria-label": label }, ...kind.map((word) => element("option", {}, word)))
       : element("input", { "aria-label": label, size: kind === "number" ? 5 : 12, autocomplete: "off" });
     input.value = value;
     if (kind === "number") input.setAttribute("inputmode", "decimal");
+    if (known.length) input.setAttribute("list", `known-${name}`);
     input.addEventListener("input", () => {
       this.#filled[name] = input.value;
       this.#say();
     });
-    return input;
+    const options = known.map((word) => element("option", { value: word }));
+    return known.length ? [input, element("datalist", { id: `known-${name}` }, ...options)] : [input];
   }
 
   #say() {
@@ -63,6 +78,6 @@ export class Builder {
   }
 
   #chosen() {
-    return this.#shape.value === "" ? undefined : SHAPES[Number(this.#shape.value)];
+    return this.#shape.value === "" ? undefined : this.#shapes[Number(this.#shape.value)];
   }
 }

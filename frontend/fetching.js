@@ -29,7 +29,7 @@ export async function fetchJson(path) {
 
 /**
  * What the server answers to something sent to it as JSON; null where it has nothing to say.
- * @param {"POST" | "PUT" | "DELETE"} method
+ * @param {"POST" | "PUT" | "PATCH" | "DELETE"} method
  * @param {string} path below the prefix
  * @param {unknown} [body]
  * @param {AbortSignal} [signal]

@@ -96,3 +96,11 @@ export function noUpdate(state) {
 export function clock(at) {
   return new Date(at * 1000).toLocaleTimeString("en-GB");
 }
+
+/**
+ * A day and a time, in the reader's own zone.
+ * @param {number} at seconds since the epoch
+ */
+export function dated(at) {
+  return new Date(at * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
+}

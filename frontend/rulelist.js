@@ -1,109 +1,147 @@
 /**
  * The rules: what each watches, how its alerts stand, and its switch.
  *
- * @typedef {object} Rule
- * @property {number} id
- * @property {string} name
- * @property {string} when the sentence
- * @property {import("./alertstate.js").Severity} severity
- * @property {string} keep_firing
- * @property {string} project
- * @property {string} run
- * @property {string} tag
- * @property {string} text
- * @property {string[]} channels
- * @property {string} cooldown
- * @property {string} reason
- * @property {string} source
- * @property {boolean} enabled
- * @property {boolean} built_in of the pack that comes with the server
- * @property {boolean} edited
- * @property {string | null} error why it cannot be evaluated
- *
- * @typedef {Map<import("./alertstate.js").State, number>} States
- *
- * @typedef {Pick<Rule, "name" | "when" | "severity" | "keep_firing" | "project" | "run" | "tag" | "text" | "channels"
- *   | "cooldown" | "reason" | "source" | "enabled">} RuleGiven what the API takes
+ * @callback Switch
+ * @param {Rule} rule
+ * @param {boolean} enabled
+ * @returns {Promise<Rule>} as it is then
  */
 
-import { STATES } from "./alertstate.js";
-import { element } from "./elements.js";
+import { standingsText } from "./alertstate.js";
+import { attempt } from "./attempt.js";
+import { element, setText } from "./elements.js";
 import { root } from "./fetching.js";
+import { about, chosenRules } from "./rule.js";
+
+/** @typedef {import("./rule.js").Rule} Rule */
+/** @typedef {import("./rule.js").Standings} Standings */
 
 const COLUMNS = ["on", "rule", "sentence", "severity", "alerts"];
+const PAGE = 50;
+// Fewer are seen at a glance.
+const SEARCHED_FROM = 12;
 
-/**
- * What the API takes of a rule, with `changes`.
- * @param {Rule} rule
- * @param {Partial<RuleGiven>} changes
- * @returns {RuleGiven}
- */
-export function given(rule, changes) {
-  const { id, built_in, edited, error, ...rest } = rule;
-  const { created_at, changed_at, ...told } = /** @type {RuleGiven & Record<string, unknown>} */ (rest);
-  return { ...told, ...changes };
+/** A table whose rows stay the same elements while rules and alerts change. */
+export class RuleTable {
+  #onSwitch;
+  /** @type {Rule[]} */ #rules = [];
+  /** @type {Map<number, Standings>} */ #standings = new Map();
+  /** @type {Map<number, Row>} */ #rows = new Map();
+  #wanted = PAGE;
+  #search = element("input", { type: "search", placeholder: "Filter the rules", "aria-label": "Filter the rules" });
+  #found = element("span", { class: "note", role: "status" });
+  #bar = element("p", { class: "filter rules-filter" }, this.#search, this.#found);
+  #body = element("tbody");
+  #more = element("button", { type: "button", hidden: true }, `Show ${PAGE} more`);
+
+  /** @param {Switch} onSwitch */
+  constructor(onSwitch) {
+    this.#onSwitch = onSwitch;
+    const head = element("tr", {}, ...COLUMNS.map((name) => element("th", { scope: "col" }, name)));
+    const table = element("table", { class: "rules" }, element("thead", {}, head), this.#body);
+    this.root = element("div", {}, this.#bar, table, this.#more);
+    this.#search.addEventListener("input", () => {
+      this.#wanted = PAGE;
+      this.#draw();
+    });
+    this.#more.addEventListener("click", () => {
+      this.#wanted += PAGE;
+      this.#draw();
+    });
+  }
+
+  /**
+   * @param {Rule[]} rules
+   * @param {Map<number, Standings>} standings of their alerts
+   */
+  show(rules, standings) {
+    this.#rules = rules;
+    this.#standings = standings;
+    this.#draw();
+  }
+
+  #draw() {
+    const found = chosenRules(this.#rules, this.#search.value);
+    const shown = found.slice(0, this.#wanted).map((rule) => this.#row(rule));
+    this.#bar.hidden = this.#rules.length < SEARCHED_FROM;
+    this.#more.hidden = found.length <= this.#wanted;
+    setText(this.#found, shown.length < this.#rules.length ? `${shown.length} of ${this.#rules.length} rules` : "");
+    const old = [...this.#body.children];
+    if (shown.length !== old.length || shown.some((row, i) => row !== old[i])) this.#body.replaceChildren(...shown);
+  }
+
+  /** @param {Rule} rule */
+  #row(rule) {
+    const row = this.#rows.get(rule.id) ?? new Row(rule, this.#onSwitch);
+    this.#rows.set(rule.id, row);
+    row.show(rule, this.#standings.get(rule.id) ?? new Map());
+    return row.root;
+  }
 }
 
-/**
- * The user's own first.
- * @param {Rule[]} rules
- * @param {Map<number, States>} states of their alerts
- * @param {(rule: Rule, enabled: boolean) => void} onSwitch
- * @returns {HTMLTableElement}
- */
-export function ruleTable(rules, states, onSwitch) {
-  const ordered = [...rules].sort((a, b) => Number(a.built_in) - Number(b.built_in) || a.name.localeCompare(b.name));
-  const head = COLUMNS.map((name) => element("th", { scope: "col" }, name));
-  const rows = ordered.map((rule) => row(rule, states.get(rule.id) ?? new Map(), onSwitch));
-  return element(
-    "table",
-    { class: "rules" },
-    element("thead", {}, element("tr", {}, ...head)),
-    element("tbody", {}, ...rows),
-  );
-}
+class Row {
+  #rule;
+  #onSwitch;
+  #turning = false;
+  /** @type {Standings} */ #standings = new Map();
+  #turn = element("input", { type: "checkbox", role: "switch" });
+  #name = element("a");
+  #about = element("small");
+  #when = element("code");
+  #error = element("small", { class: "bad" });
+  #problem = element("small", { class: "bad", role: "alert" });
+  #severity = element("td", { class: "severity" });
+  #states = element("td", { class: "states" });
 
-/**
- * @param {Rule} rule
- * @param {States} states
- * @param {(rule: Rule, enabled: boolean) => void} onSwitch
- */
-function row(rule, states, onSwitch) {
-  const turn = element("input", { type: "checkbox", role: "switch", "aria-label": `${rule.name} is on` });
-  turn.checked = rule.enabled;
-  turn.addEventListener("change", () => onSwitch(rule, turn.checked));
-  const scope = [
-    ["project", rule.project],
-    ["run", rule.run],
-    ["tag", rule.tag],
-  ].filter(([, glob]) => glob !== "*");
-  const about = [
-    rule.built_in && (rule.edited ? "built-in, edited" : "built-in"),
-    ...scope.map((part) => part.join(" ")),
-  ];
-  return element(
-    "tr",
-    { "data-rule": rule.id, "data-off": !rule.enabled, "data-fires": states.has("firing") },
-    element("td", { class: "switch" }, turn),
-    element(
-      "td",
-      { class: "name" },
-      element("a", { href: `${root}/alerts?rule=${rule.id}`, title: rule.reason || null }, rule.name),
-      element("small", {}, about.filter(Boolean).join(" · ")),
-    ),
-    element(
-      "td",
-      { class: "when" },
-      element("code", {}, rule.when),
-      rule.error && element("small", { class: "bad" }, rule.error),
-    ),
-    element("td", { class: "severity", "data-severity": rule.severity }, rule.severity),
-    element("td", { class: "states" }, rule.enabled ? stateText(states) : "off"),
-  );
-}
+  /**
+   * @param {Rule} rule
+   * @param {Switch} onSwitch
+   */
+  constructor(rule, onSwitch) {
+    this.#rule = rule;
+    this.#onSwitch = onSwitch;
+    this.root = element(
+      "tr",
+      { "data-rule": rule.id },
+      element("td", { class: "switch" }, this.#turn),
+      element("td", { class: "name" }, this.#name, this.#about, this.#problem),
+      element("td", { class: "when" }, this.#when, this.#error),
+      this.#severity,
+      this.#states,
+    );
+    this.#name.href = `${root}/alerts?rule=${rule.id}`;
+    this.#turn.addEventListener("change", () => void this.#switch());
+  }
 
-/** @param {States} states */
-function stateText(states) {
-  const told = STATES.filter((state) => states.has(state)).map((state) => `${states.get(state)} ${state}`);
-  return told.join(", ") || "quiet";
+  /**
+   * @param {Rule} rule
+   * @param {Standings} standings
+   */
+  show(rule, standings) {
+    // What is under way may not have reached the server yet.
+    if (this.#turning) return;
+    this.#rule = rule;
+    this.#standings = standings;
+    this.#turn.checked = rule.enabled;
+    this.#turn.setAttribute("aria-label", `${rule.name} is on`);
+    setText(this.#name, rule.name);
+    this.#name.title = rule.reason;
+    setText(this.#about, about(rule));
+    setText(this.#when, rule.when);
+    setText(this.#error, rule.error ?? "");
+    this.#severity.dataset.severity = rule.severity;
+    setText(this.#severity, rule.severity);
+    setText(this.#states, rule.enabled ? standingsText(standings) : "off");
+    this.root.toggleAttribute("data-off", !rule.enabled);
+    this.root.toggleAttribute("data-fires", standings.has("firing") || standings.has("unanswered"));
+  }
+
+  async #switch() {
+    const enabled = this.#turn.checked;
+    this.#turning = true;
+    const failure = enabled ? "It is still off" : "It is still on";
+    const rule = await attempt(this.#problem, failure, () => this.#onSwitch(this.#rule, enabled));
+    this.#turning = false;
+    this.show(rule ?? this.#rule, this.#standings);
+  }
 }

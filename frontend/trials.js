@@ -1,13 +1,13 @@
 /** A rule tried on stored runs while it is typed. */
 
-import { element, fill, svg } from "./elements.js";
+import { element, fill, setText, svg } from "./elements.js";
 import { AnswerError, fetchJson, root, sendJson } from "./fetching.js";
 import { count } from "./format.js";
 import { healthyText, places, trialText } from "./trial.js";
 
 /** @typedef {import("./trial.js").Backtest} Backtest */
 /** @typedef {import("./trial.js").Trial} Trial */
-/** @typedef {import("./rulelist.js").RuleGiven} RuleGiven */
+/** @typedef {import("./rule.js").RuleGiven} RuleGiven */
 /** @typedef {import("./sentencebox.js").Fault} Fault */
 
 // Somebody who types pauses so long between words.
@@ -37,6 +37,15 @@ export class Trials {
   }
 
   /**
+   * Try it on this run first of all.
+   * @param {string} run
+   */
+  choose(run) {
+    this.#run.append(element("option", { value: run }, run));
+    this.#run.value = run;
+  }
+
+  /**
    * Try it, once the reader pauses.
    * @param {RuleGiven} rule
    */
@@ -50,7 +59,11 @@ export class Trials {
 
   async #offerRuns() {
     const answer = await fetchJson("/api/runs?limit=50").catch(() => null);
-    for (const { id, name } of answer?.items ?? []) this.#run.append(element("option", { value: id }, name || id));
+    for (const { id, name } of answer?.items ?? []) {
+      const known = [...this.#run.options].find(({ value }) => value === id);
+      if (known) setText(known, name || id);
+      else this.#run.append(element("option", { value: id }, name || id));
+    }
   }
 
   /** @param {RuleGiven} rule */

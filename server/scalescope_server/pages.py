@@ -57,6 +57,11 @@ def alerts(request: Request) -> HTMLResponse:
     return _page(request, "alerts.html")
 
 
+@router.get("/alerts/channels")
+def channels(request: Request) -> HTMLResponse:
+    return _page(request, "channels.html")
+
+
 @router.get("/favicon.ico")
 def favicon() -> Response:
     return _answer("icon.svg", None, ASK_AGAIN)

@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, expect, sync_playwright
 
 from tests.browser import chromium
+from tests.browser.alerts import add, alerts
+from tests.serving import Served, Trainer, hello, layout, steps
+from tests.small_link import until
 
 DEADLINE_MS = 30_000
+# Five seconds otherwise, which a busy machine takes to draw a page.
+expect.set_options(timeout=DEADLINE_MS)
 
 # Our policy lets no script be made from text, Playwright's wait_for_function included: tests wait for attributes.
 # What a browser notes of a server that is gone; only tests that stop one expect it.
@@ -75,3 +80,13 @@ def page(context: BrowserContext, complaints: Complaints) -> Iterator[Page]:
     complaints.watch(made)
     yield made
     assert complaints.found == []
+
+
+@pytest.fixture
+def trainer(served: Served) -> Iterator[Trainer]:
+    """One whose run makes the rule of ``browser.alerts`` fire at its 21st update, and nothing else."""
+    add(served)
+    with served.trainer(hello(world_size=1)) as connected:
+        connected.deliver(layout(0), steps(1, 0, 30, scale=[2.0] * 20 + [0.5] * 10))
+        until(lambda: bool(alerts(served)))
+        yield connected

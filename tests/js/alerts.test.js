@@ -1,7 +1,18 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { evidence, sinceText, statesByRule, urgent, viewOf } from "../../frontend/alertstate.js";
-import { blanks, SHAPES, written } from "../../frontend/sentences.js";
+import {
+  evidence,
+  sinceText,
+  standing,
+  standingsByRule,
+  standingsText,
+  stateText,
+  urgent,
+  viewOf,
+} from "../../frontend/alertstate.js";
+import { countsText, lastText, trialText as testText } from "../../frontend/channelstate.js";
+import { chosenRules } from "../../frontend/rule.js";
+import { blanks, shapesOf, written } from "../../frontend/sentences.js";
 import { healthyText, places, trialText } from "../../frontend/trial.js";
 
 const ALERT = {
@@ -22,6 +33,20 @@ const alert = (changes) => ({
   transitions: [],
   ...changes,
 });
+const NAMES = {
+  series: [
+    { name: "scale", quantity: "number" },
+    { name: "loss", quantity: "number" },
+  ],
+  measures: [
+    { name: "flush_share", quantity: "share", rows: "layer" },
+    { name: "unchanged_share", quantity: "share", rows: "layer" },
+    { name: "amax", quantity: "number", rows: "layer" },
+    { name: "forward_amax", quantity: "number", rows: "module" },
+  ],
+  compared: ["scale", "skipped"],
+  findings: ["SCALE_THRASH"],
+};
 const moved = (firing, step) => ({ firing, step });
 const trial = (changes) => ({
   updates: 1000,
@@ -67,27 +92,79 @@ test("since when and what was seen are told in words", () => {
   assert.equal(evidence({ value: null, culprit: null }), "");
 });
 
-test("alerts are counted by rule and state, those of deleted rules not", () => {
-  const states = statesByRule([alert({}), alert({}), alert({ state: "pending" }), alert({ rule: null })]);
+test("a firing of which nothing can be said now is a firing still, and comes before what may fire", () => {
+  const without = alert({ id: 1, state: "no data", open: true });
+  assert.equal(standing(without), "unanswered");
+  assert.equal(stateText(without), "firing, no data now");
+  assert.equal(stateText(alert({ state: "error", open: true })), "firing, cannot be judged now");
+  assert.equal(stateText(alert({ state: "no data", open: false })), "no data");
+  const alerts = [alert({ id: 3, state: "pending" }), alert({ id: 4, state: "error" }), without, alert({ id: 2 })];
   assert.deepEqual(
-    [...states].map(([rule, counts]) => [rule, ...counts]),
-    [[3, ["firing", 2], ["pending", 1]]],
+    urgent(alerts).map(({ id }) => id),
+    [2, 1, 4, 3],
   );
 });
 
+test("alerts are counted by rule and how they stand, those of deleted rules not", () => {
+  const one = { rule: 3, open: true, count: 1 };
+  const standings = standingsByRule([
+    { ...one, state: "firing", count: 2 },
+    { ...one, state: "no data" },
+    { ...one, state: "error" },
+    { ...one, state: "pending", open: false },
+    { ...one, state: "firing", rule: null },
+  ]);
+  assert.deepEqual(
+    [...standings].map(([rule, counts]) => [rule, ...counts]),
+    [[3, ["firing", 2], ["unanswered", 2], ["pending", 1]]],
+  );
+  assert.equal(standingsText(standings.get(3)), "2 firing · 2 firing, not judged now · 1 pending");
+  assert.equal(standingsText(new Map([["no data", 4]])), "quiet");
+});
+
+test("rules are found by what they are called, say and apply to, the user's own first", () => {
+  const rule = (name, changes) => ({ name, when: "when scale < 1", project: "*", severity: "info", ...changes });
+  const rules = [rule("pack/a", { built_in: true }), rule("b", { project: "vision" }), rule("a", {})].map((each) => ({
+    built_in: false,
+    ...each,
+  }));
+  const names = (text) => chosenRules(rules, text).map(({ name }) => name);
+  assert.deepEqual(names(""), ["a", "b", "pack/a"]);
+  assert.deepEqual(names(" VISION "), ["b"]);
+  assert.deepEqual(names("scale"), ["a", "b", "pack/a"]);
+  assert.deepEqual(names("nothing"), []);
+});
+
+test("how a channel fared and what became of a test are told in words", () => {
+  assert.equal(lastText({ tried_at: null, arrived: null, error: null }, 100), "No alert was told here yet.");
+  assert.equal(
+    lastText({ tried_at: 40, arrived: true, error: "long ago" }, 100),
+    "The last message arrived, 60 s ago.",
+  );
+  assert.equal(
+    lastText({ tried_at: 40, arrived: false, error: "the receiver answered 410" }, 100),
+    "The last message did not arrive, 60 s ago: the receiver answered 410.",
+  );
+  assert.equal(countsText({ waiting: 0, delivered: 1200, failed: 1 }), "1,200 arrived · 1 given up");
+  assert.equal(testText({ delivered: true, error: null, took_s: 0.21 }), "The test arrived after 0.2 s.");
+});
+
 test("each shape writes a sentence out of its blanks", () => {
-  const all = SHAPES.map((shape) =>
+  const shapes = shapesOf(NAMES);
+  const all = shapes.map((shape) =>
     written(shape, blanks(shape), shape.title.startsWith("updates") ? " 5 steps " : ""),
   );
   assert.equal(all[0], "when changes(scale, 200 steps) >= 6");
   assert.equal(all[1], "when skipped in 8 of 10 updates for 5 steps");
-  const layers = SHAPES.find(({ title }) => title === "a layer loses precision");
+  const layers = shapes.find(({ title }) => title === "a layer loses precision");
   assert.equal(
     written(layers, { s: "flush_share", l: "blocks.*", p: "5" }),
     'when max by layer(flush_share{layer="blocks.*"}) > 5%',
   );
-  const series = SHAPES.find(({ title }) => title === "a series is not finite");
+  const series = shapes.find(({ title }) => title === "a series is not finite");
   assert.equal(written(series, { s: "val/loss" }), 'when "val/loss" is not finite');
+  assert.deepEqual(series.parts[0].known, ["scale", "loss"]);
+  assert.deepEqual(layers.parts[0].kind, ["flush_share", "unchanged_share"]);
 });
 
 test("what a rule would have done is told with how long it would have fired", () => {
