@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from os import environ
 
 import scalescope
@@ -30,11 +31,12 @@ CLOSED_PORT = "http://127.0.0.1:9"
 class Loop:
     """A loop over ``parameters`` tensors, all steps of a usual one, on as little arithmetic as possible."""
 
-    def __init__(self, parameters: int) -> None:
+    def __init__(self, parameters: int, *, scaled: bool) -> None:
         torch.manual_seed(0)
         self.model = nn.ModuleList(nn.Linear(2, 2) for _ in range(parameters // 2))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4)
-        self.scaler = torch.amp.GradScaler("cpu")
+        # One that is disabled does nothing but step: as a loop in bf16.
+        self.scaler = torch.amp.GradScaler("cpu", enabled=scaled)
 
     def update(self) -> float:
         """One update; the answer is what its unscaling, step and bookkeeping took, in microseconds."""
@@ -73,8 +75,8 @@ def watched(loop: Loop) -> Iterator[scalescope.Scope]:
         scope.close()
 
 
-def measure(parameters: int, updates: int) -> str:
-    plain, heard = Loop(parameters), Loop(parameters)
+def measure(parameters: int, updates: int, *, scaled: bool) -> str:
+    plain, heard = Loop(parameters, scaled=scaled), Loop(parameters, scaled=scaled)
     differences = []
     with watched(heard) as scope:
         for _ in range(20):
@@ -85,8 +87,10 @@ def measure(parameters: int, updates: int) -> str:
             taken[second] = second.update()
             differences.append(taken[heard] - taken[plain])
         own = scope.stats.unsampled.median_us
+    more = statistics.median(differences)
+    kind = "with a scaler" if scaled else "without"
     return (
-        f"{parameters:5} parameters: {own:6.1f} us by the hook's own clock, {statistics.median(differences):6.1f} us "
+        f"{parameters:5} parameters, {kind}: {own:6.1f} us by the hook's own clock, {more:6.1f} us "
         f"more than the same loop unwatched (median of {updates}); yardstick {yardstick(plain, 50):5.1f} us"
     )
 
@@ -99,8 +103,8 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as spool:
         environ["SCALESCOPE_SPOOL"] = spool
-        for parameters in (150, 1500):
-            print(measure(parameters, updates))
+        for scaled, parameters in product((True, False), (150, 1500)):
+            print(measure(parameters, updates, scaled=scaled))
 
 
 if __name__ == "__main__":

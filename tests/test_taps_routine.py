@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import weakref
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scalescope import wire
 from scalescope.taps import loop as loops
-from scalescope.taps.routine import lane as lanes
+from scalescope.taps.routine import lane, step_lane
 from scalescope.taps.routine import notes as routine
-from scalescope.taps.routine import scaler as scaled_routine
+from scalescope.taps.routine import scaler_lane as lanes
 
 from tests.moving_loop import PLAIN, Loop, Move
 from tests.small_training import columns, watching, windows
@@ -80,6 +80,34 @@ def in_full(
         return recorded(moves, optimizers, scaled=scaled, calm=calm)
 
 
+def in_a_step_lane(moves: Sequence[Move], patch: pytest.MonkeyPatch) -> tuple[int, Told]:
+    """How many updates of a loop without a scaler closed in a lane, and what was told."""
+    closed: list[bool] = []
+    stepped = step_lane.StepLane.stepped
+
+    def stepping(self: step_lane.StepLane, optimizer: torch.optim.Optimizer) -> bool:
+        closed.append(stepped(self, optimizer))
+        return closed[-1]
+
+    with patch.context() as patched:
+        patched.setattr(step_lane.StepLane, "stepped", stepping)
+        told = recorded(moves, 1, scaled=False, calm=True)
+    return sum(closed), told
+
+
+def made_lanes(patch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Asks how many lanes were made from now on: one, where none was left before the end."""
+    made: list[lane.Lane] = []
+    init = lane.Lane.__init__
+
+    def making(self: lane.Lane, *given: Any) -> None:
+        made.append(self)
+        init(self, *given)
+
+    patch.setattr(lane.Lane, "__init__", making)
+    return lambda: len(made)
+
+
 STYLES = {
     "implicit": PLAIN,
     "clipped": Move(clip="after"),
@@ -109,19 +137,45 @@ def test_most_updates_of_a_usual_loop_are_routine_and_told_as_if_heard_in_full(
 @pytest.mark.parametrize("style", [style for style in STYLES if style not in ("unscaled", "accumulated")])
 def test_ordinary_updates_go_in_a_lane_until_one_is_not(style: str, monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[int] = []
-    updated = lanes.Lane.updated
+    updated = lanes.ScalerLane.updated
 
-    def updating(self: lanes.Lane, scaler: torch.amp.GradScaler) -> bool:
+    def updating(self: lanes.ScalerLane, scaler: torch.amp.GradScaler) -> bool:
         as_ever = updated(self, scaler)
         closed.append(self.updates)
         return as_ever
 
-    monkeypatch.setattr(lanes.Lane, "updated", updating)
+    monkeypatch.setattr(lanes.ScalerLane, "updated", updating)
     moves = [STYLES[style]] * 20
     told = recorded(moves, 1, calm=True)
     assert len(closed) >= 12
     assert not lanes.LANES
     assert told == in_full(moves, monkeypatch, calm=True)
+
+
+@pytest.mark.parametrize("style", [style for style in STYLES if style not in ("unscaled", "accumulated")])
+def test_so_do_they_without_a_scaler(style: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    moves = [STYLES[style]] * 20
+    closed, told = in_a_step_lane(moves, monkeypatch)
+    assert closed >= 12
+    assert told == in_full(moves, monkeypatch, scaled=False, calm=True)
+
+
+@pytest.mark.parametrize("scaled", [True, False], ids=["with a scaler", "without"])
+def test_a_closure_that_there_is_none_of_is_no_reason_to_leave_it(
+    scaled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As libraries call a step."""
+
+    def step(self: Loop, move: Move) -> None:
+        assert move.steps
+        self.scaler.step(self.optimizer[0], None)
+
+    moves = [PLAIN] * 20
+    as_torch_says = recorded(moves, 1, scaled=scaled, calm=True)
+    monkeypatch.setattr(Loop, "step", step)
+    made = made_lanes(monkeypatch)
+    assert recorded(moves, 1, scaled=scaled, calm=True) == as_torch_says
+    assert made() == 1
 
 
 @pytest.mark.parametrize("style", [style for style in STYLES if style not in ("unscaled", "accumulated")])
@@ -202,7 +256,6 @@ def test_whatever_comes_in_between_is_told_as_if_every_update_were_heard_in_full
     with pytest.MonkeyPatch.context() as patch:
         # So that it is a routine again soon after an odd one.
         patch.setattr(routine, "REST", 1)
-        patch.setattr(scaled_routine, "REST", 1)
         patch.setattr(routine, "_REHEARSALS", 1)
         noted = recorded(course, optimizers, calm=calm)
         assert noted == in_full(course, patch, optimizers, calm=calm)
@@ -237,15 +290,16 @@ plainly_odd = st.sampled_from(
 @given(
     style=st.sampled_from([PLAIN, STYLES["clipped"], STYLES["logged"], STYLES["scheduled"]]),
     moves=st.lists(st.one_of(st.none(), st.none(), st.none(), plainly_odd), max_size=24),
+    calm=st.booleans(),
 )
 @settings(max_examples=40, deadline=None)
-def test_so_is_it_without_a_scaler(style: Move, moves: list[Move | None]) -> None:
+def test_so_is_it_without_a_scaler(style: Move, moves: list[Move | None], calm: bool) -> None:
     course = [style] * 6 + [move or style for move in moves]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(routine, "REST", 1)
         patch.setattr(routine, "_REHEARSALS", 1)
-        noted = recorded(course, 1, scaled=False)
-        told = in_full(course, patch, scaled=False)
+        noted = recorded(course, 1, scaled=False, calm=calm)
+        told = in_full(course, patch, scaled=False, calm=calm)
     # Where several passes ran unheard, and are not all in the gradient, it is not known how many are.
     for step, facts in noted.windows.items():
         told.windows[step].update(

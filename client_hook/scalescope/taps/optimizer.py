@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -19,6 +19,9 @@ from scalescope.taps.backward.hooks import NO_TASK, graph_task
 from scalescope.taps.edge import eager
 from scalescope.taps.loop import Loop
 from scalescope.taps.routine.steps import StepNotes
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # What a step is called with, as torch hands it to a hook: positional (the optimizer first) and named.
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -38,7 +41,7 @@ class OptimizerTap:
         self._loop.pass_through(self.hear_backward)
         for optimizer in self._loop.optimizers:
             self._handles.append(optimizer.register_step_pre_hook(_Before(self)))
-            self._handles.append(optimizer.register_step_post_hook(_After(self._loop, self.stepped)))
+            self._handles.append(optimizer.register_step_post_hook(_After(self)))
 
     def hear_backward(self, task: int, _number: int | None) -> None:
         """The first backward after a step is of the next update, unless the step ran inside it."""
@@ -85,8 +88,9 @@ class OptimizerTap:
             handle.remove()
         self._handles.clear()
 
-    def call(self, optimizer: torch.optim.Optimizer, arguments: Arguments) -> Arguments | None:
-        return self._loop.edge.call(self.stepping, optimizer, arguments)
+    def call(self, hear: Callable[P, T], *told: P.args, **named: P.kwargs) -> T | None:
+        """What ``hear`` answers, one of the two above; None where it failed."""
+        return self._loop.edge.call(hear, *told, **named)
 
     def _listening(self, number: int, closure: Callable[..., object]) -> Callable[..., object]:
         """``closure``, whose gradients are measured when it has run first: where the update begins.
@@ -136,28 +140,38 @@ class StepTap:
 class _Before:
     """Hangs on an optimizer's step; torch passes the step's own arguments too."""
 
-    __slots__ = ("_tap",)
+    __slots__ = ("_routine", "_tap")
 
     def __init__(self, tap: OptimizerTap) -> None:
-        self._tap = tap
+        self._tap, self._routine = tap, tap.routine
 
     @eager
     def __call__(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Arguments | None:
-        return self._tap.call(optimizer, (args, kwargs))
+        lane = self._routine.lane
+        if lane is not None:
+            bare = (len(args) == 1 and not kwargs) or _closure_of((args, kwargs)) is None
+            if bare and lane.edge.call(lane.steps, optimizer):
+                return None
+            lane.edge.guard(lane.leave)
+        return self._tap.call(self._tap.stepping, optimizer, (args, kwargs))
 
 
 class _After:
-    __slots__ = ("_loop", "_stepped")
+    __slots__ = ("_routine", "_tap")
 
-    def __init__(self, loop: Loop, stepped: Callable[[torch.optim.Optimizer], None]) -> None:
-        self._loop = loop
-        self._stepped = stepped
+    def __init__(self, tap: OptimizerTap) -> None:
+        self._tap, self._routine = tap, tap.routine
 
     @eager
     def __call__(self, optimizer: torch.optim.Optimizer, *_step: object) -> None:
-        self._loop.edge.call(self._stepped, optimizer)
+        lane = self._routine.lane
+        if lane is not None:
+            if lane.edge.call(lane.stepped, optimizer):
+                return
+            lane.edge.guard(lane.leave)
+        self._tap.call(self._tap.stepped, optimizer)
 
 
 class _Stepped:

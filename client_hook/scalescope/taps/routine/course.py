@@ -18,7 +18,7 @@ class Course(NamedTuple):
     """How every update of a lane goes.
 
     Attributes:
-        explicit: whether gradients are unscaled before the step is asked for.
+        explicit: whether gradients are as they will be stepped with before the step is asked for: unscaled, if at all.
         clip: then the one clipping after it; None without one.
         facts: what is told of it.
     """
@@ -29,12 +29,12 @@ class Course(NamedTuple):
 
 
 def course_of(
-    tracks: Iterable[Track], facts: UpdateFacts, *, losses: int, passes: int, clips: Sequence[Clip], explicit: bool
+    tracks: Iterable[Track], facts: UpdateFacts, *, passes: int, clips: Sequence[Clip], explicit: bool
 ) -> Course | None:
     """That of an update which is over, if the next one is known by what is looked at in a lane; else None."""
     track, *others = tracks
     # That a gradient is of one pass alone, its version tells: to what was left of the last update a pass adds one.
-    told = track.anew is not None and track.bump is not None and (track.at is None or track.at[1] >= track.anew)
-    if others or track.decides or not told or not losses == passes == 1 or len(clips) > bool(explicit):
+    told = track.anew is not None and (track.at is None or track.at[1] >= track.anew)
+    if others or not told or passes != 1 or len(clips) > bool(explicit):
         return None
     return Course(explicit, clips[0] if clips else None, facts)

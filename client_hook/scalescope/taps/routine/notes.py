@@ -19,7 +19,8 @@ import torch
 from scalescope.readback import Value
 from scalescope.taps.backward.ends import Ends
 from scalescope.taps.loop import Loop
-from scalescope.taps.routine.course import Clip, Moment
+from scalescope.taps.routine.course import Clip, Course, Moment, course_of
+from scalescope.taps.routine.lane import Lane
 from scalescope.taps.routine.track import Track
 from scalescope.taps.windows.clip import ClipCall
 from scalescope.taps.windows.windows import UpdateFacts
@@ -59,6 +60,9 @@ class Notes(ABC):
         self._facts: UpdateFacts | None = None
         # Whether it is known what such an update leaves of the gradients.
         self._settled = False
+        # What ordinary updates go in; and the update before which there is none again.
+        self.lane: Lane | None = None
+        self._no_lane_until = 0
         # The last update that closed, and where the counters were by then. The link's thread reads it.
         self.closed = (-1, 0)
 
@@ -102,6 +106,8 @@ class Notes(ABC):
 
     def leave(self, *, odd: bool = True) -> bool:
         """The update under way is none, or none any more: tell what was noted to those who hear it in full."""
+        if self.lane is not None:
+            self.lane.leave()
         if not self.noting:
             return False
         if odd:
@@ -117,6 +123,20 @@ class Notes(ABC):
             for moment in moments:
                 self._loop.edge.guard(self._tell, moment)
         return False
+
+    def take_over(self) -> None:
+        """The lane is left: enter what came of the update under way."""
+        lane, self.lane = self.lane, None
+        if lane is None:
+            return
+        self._loop.shorthand = self
+        if not lane.updates:
+            # It is not what it looked like.
+            self._no_lane_until = self._loop.step + REST
+        lane.hand_over()
+        self._moments += lane.moments()
+        if lane.clipping is not None and lane.course.clip is not None:
+            self._clips.append(lane.course.clip)
 
     @abstractmethod
     def _may_be_clipped(self, numbers: Sequence[int]) -> bool:
@@ -194,6 +214,21 @@ class Notes(ABC):
         self._note(closed)
         if not loop.sampling.quiet:
             self.leave(odd=False)
+
+    def _course(
+        self, *, passes: int, fresh: bool, raises: bool, clips: Sequence[Clip], explicit: bool
+    ) -> Course | None:
+        """How the next updates go, where the last one was ordinary enough for a lane; else None."""
+        loop = self._loop
+        turned_away = loop.step < self._no_lane_until or loop.step + 1 >= loop.sampling.next_turn
+        if (
+            not (self.alone and self._settled and self._facts and fresh)
+            or raises
+            or loop.windows.parallel
+            or turned_away
+        ):
+            return None
+        return course_of(self.tracks.values(), self._facts, passes=passes, clips=clips, explicit=explicit)
 
     def _rehearse(self, update: Update) -> None:
         """``update`` was heard in full as well: to the same facts?"""

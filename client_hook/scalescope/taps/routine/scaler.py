@@ -16,9 +16,9 @@ from scalescope.readback import Value
 from scalescope.taps.backward.freshness import stamp_of
 from scalescope.taps.facts import is_among_ranks
 from scalescope.taps.loop import Loop
-from scalescope.taps.routine.course import Moment, course_of
-from scalescope.taps.routine.lane import LANES, Lane
-from scalescope.taps.routine.notes import MOST, REST, Notes
+from scalescope.taps.routine.course import Moment
+from scalescope.taps.routine.notes import MOST, Notes
+from scalescope.taps.routine.scaler_lane import LANES, ScalerLane
 from scalescope.taps.routine.track import Track
 from scalescope.taps.scaler.culprits import Found
 from scalescope.taps.scaler.scale import Reader
@@ -51,6 +51,8 @@ class InFull(Protocol):
 class ScalerNotes(Notes):
     """Notes them at each call of the scaler's."""
 
+    lane: ScalerLane | None
+
     def __init__(self, loop: Loop, scale: Reader, tracker: Reader, in_full: InFull) -> None:
         super().__init__(loop)
         # Whether all verdicts are known before an update: among ranks they may become one in the end.
@@ -65,10 +67,8 @@ class ScalerNotes(Notes):
         self.untold: tuple[torch.optim.Optimizer, torch.Tensor | None, Found, int] | None = None
         # In the place of what was found where that is finite: what torch has made for it is torch's to let go of.
         self._finite: Found = {torch.device("cpu"): torch.zeros((), dtype=torch.float32, device="cpu")}
-        # What ordinary updates go in, and by which scaler; and the update before which there is none again.
-        self.lane: Lane | None = None
+        # By which scaler there is a lane.
         self._lane_of = 0
-        self._no_lane_until = 0
         self._scale = scale
         self._tracker = tracker
         self._in_full = in_full
@@ -177,35 +177,32 @@ class ScalerNotes(Notes):
     def enter(self, scaler: GradScaler) -> None:
         """After an update of ``scaler``, which nobody else hears: if it was ordinary, the next ones go in a lane."""
         here = self._scale.memory is not None and self._tracker.memory is not None
-        if not (here and self.alone and self.trusting and self.sure and self._settled and self._facts):
+        if not (here and self.trusting and self.sure):
             return
-        loop, (_, raises, losses, *clips, passes, fresh, explicit) = self._loop, self._alike
-        turned_away = loop.step < self._no_lane_until or loop.step + 1 >= loop.sampling.next_turn
-        if not fresh or raises or loop.windows.parallel or turned_away:
+        _, raises, losses, *clips, passes, fresh, explicit = self._alike
+        tracks = self.tracks.values()
+        if losses != 1 or any(track.decides or track.bump is None for track in tracks):
             return
-        course = course_of(
-            self.tracks.values(), self._facts, losses=losses, passes=passes, clips=clips, explicit=explicit
-        )
+        course = self._course(passes=passes, fresh=fresh, raises=raises, clips=clips, explicit=explicit)
         if course is not None:
-            (track,) = self.tracks.values()
-            self.lane, self._lane_of = Lane(self, loop, track, self._scale, self._tracker, course), id(scaler)
-            LANES[self._lane_of] = loop.shorthand = self.lane
+            (track,) = tracks
+            lane = self.lane = self._loop.shorthand = ScalerLane(
+                self, self._loop, track, self._scale, self._tracker, course, self._finite
+            )
+            self._lane_of = id(scaler)
+            LANES[self._lane_of] = lane
 
-    def take_over(self, lane: Lane) -> None:
+    def take_over(self) -> None:
         LANES.pop(self._lane_of, None)
-        self.lane, self._loop.shorthand = None, self
-        if not lane.updates:
-            # It is not what it looked like.
-            self._no_lane_until = self._loop.step + REST
+        lane = self.lane
+        super().take_over()
+        if lane is None:
+            return
         self._calls += lane.updates
         self._tracker.value = lane.count
-        lane.hand_over(self._finite)
         self._losses = int(lane.scaled)
-        self._moments += lane.moments()
         if lane.untold is not None:
             self.untold = (lane.optimizer, *lane.untold, len(self._moments) - 1)
-        if lane.clipping is not None and lane.course.clip is not None:
-            self._clips.append(lane.course.clip)
         if lane.stepped:
             self.stepped[id(lane.optimizer)] = True
         if lane.stepping:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import torch
 
 from scalescope.taps.routine.notes import Notes
+from scalescope.taps.routine.step_lane import StepLane
 from scalescope.taps.windows.windows import UpdateFacts
 
 
 class StepNotes(Notes):
     """Notes them at both ends of the step."""
 
+    lane: StepLane | None
     # Of several it is not the step of one that closes an update.
     _most_optimizers = 1
 
@@ -38,7 +40,16 @@ class StepNotes(Notes):
             return False
         self._loop.backward_ran = True
         self._close([self._raises, *self._clips, track.passes, track.fresh], None, None)
+        self._enter()
         return True
+
+    def _enter(self) -> None:
+        """After an update: if it was ordinary, the next ones go in a lane."""
+        raises, *clips, passes, fresh = self._alike
+        course = self._course(passes=passes, fresh=fresh, raises=raises, clips=clips, explicit=True)
+        if course is not None:
+            (track,) = self.tracks.values()
+            self.lane = self._loop.shorthand = StepLane(self, self._loop, track, course)
 
     def _may_be_clipped(self, numbers: Sequence[int]) -> bool:
         regular = self._find()

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, SupportsIndex
 import torch
 from torch.amp import GradScaler
 
-from scalescope.taps.routine.lane import LANES
+from scalescope.taps.routine.scaler_lane import LANES
 from scalescope.taps.scaler.culprits import Found
 from scalescope.taps.scaler.tap import ScalerTap
 
@@ -47,9 +47,11 @@ class Tapped(GradScaler):
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Given, **kwargs: Given) -> Given:
         lane = LANES.get(id(self))
-        if lane is not None and lane.steps(optimizer, *args, *kwargs):
+        # Libraries hand over a closure that there is none of.
+        bare = not kwargs and (not args or (len(args) == 1 and args[0] is None))
+        if lane is not None and lane.steps(optimizer, bare=bare):
             try:
-                return super().step(optimizer)
+                return super().step(optimizer, *args)
             finally:
                 if not lane.step_is_over():
                     _end_step(_taps(self), optimizer)
