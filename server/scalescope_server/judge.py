@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
+from scalescope_server.judge_lease import Renewal
 from scalescope_server.judge_pass import Outcome, judge
 from scalescope_server.judge_pulses import PULSE_S, Pulses
 from scalescope_server.store.engine import Store
@@ -96,6 +97,7 @@ class Judge:
         self._turns = Turns()
         self._tenure = Tenure()
         self._failures = Failures()
+        self._renewal = Renewal(store.writer)
         self._awake = threading.Condition()
         self._stopping = False
         # What it waits for, told once.
@@ -105,6 +107,8 @@ class Judge:
     def start(self) -> None:
         """Begin, with whatever was committed and not judged when the server stopped."""
         self._thread.start()
+        if self._holder != ONLY:
+            self._renewal.start()
 
     def stop(self) -> None:
         """End after the pass in hand, and let others have the runs."""
@@ -112,6 +116,7 @@ class Judge:
             self._stopping = True
             self._awake.notify()
         self._thread.join()
+        self._renewal.stop()
 
     def wake(self, run: RunId) -> None:
         """Tell that ``run`` has new committed rows. Any thread; returns at once."""
@@ -228,7 +233,8 @@ class Judge:
         if fence is None:
             self._look(run)
             return
-        outcome, tells = judge(self._store, run, fence, self._keeper)
+        with self._renewal.of(run, fence):
+            outcome, tells = judge(self._store, run, fence, self._keeper)
         self._clear(run)
         if tells:
             self._outbox()

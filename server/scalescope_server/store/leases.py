@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Double, Row, Select, bindparam
 from scalescope_server.store import tables
 from scalescope_server.store.upsert import insert_for
 
-# How long a run waits for a new judge when the server that judges it has died. A pass takes a tenth of it at most.
+# How long a run waits for a new judge when the server that judges it has died. A pass that lasts longer renews it.
 TERM_S = 3.0
 # A clock that is set right a little takes nobody's lease.
 LONGEST_S = 2 * TERM_S

@@ -26,7 +26,7 @@ from scalescope_server.store.erasing import doom_run, erase_piece
 from scalescope_server.store.errors import Busy, Unavailable
 from scalescope_server.store.group_commit import Admits, GroupCommit, Job, Work, touch
 from scalescope_server.store.judging import Judged
-from scalescope_server.store.leases import Claim, claim, release
+from scalescope_server.store.leases import Claim, claim, release, renew
 from scalescope_server.store.outbox_doors import OutboxWriter
 from scalescope_server.store.pruning import Piece, prune_piece
 from scalescope_server.store.records import RunId
@@ -121,6 +121,10 @@ class Writer(AlertWriter, OutboxWriter):
     def claim(self, run: RunId, holder: str) -> Future[Claim]:
         """Ask to be the one server that judges a run. :class:`NotFound`."""
         return self._submit(lambda t: claim(t.connection, edits.run_key(t.connection, run), holder), run)
+
+    def renew(self, run: RunId, fence: int) -> Future[bool]:
+        """Keep a run for a whole term; False if another server has taken it since. :class:`NotFound`."""
+        return self._submit(lambda t: renew(t.connection, edits.run_key(t.connection, run), fence), run)
 
     def release(self, holder: str) -> Future[None]:
         """Let other servers judge at once what ``holder`` does."""
