@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from scalescope.numerics.machine_code import Kernels
 
     from tests.postgres import Cluster
+    from tests.programs import Programs
     from tests.serving import Served
 
 ENGINES = ["sqlite", "postgres"]
@@ -36,6 +37,15 @@ def postgres() -> Iterator[Cluster]:
     from tests.postgres import cluster
 
     with cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def programs() -> Iterator[Programs]:
+    """Runs programs in processes that have imported torch already."""
+    from tests.programs import programs
+
+    with programs() as running:
         yield running
 
 

@@ -91,6 +91,10 @@ class Address:
     def get(self, path: str, **headers: str) -> Answer:
         return self.call("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
+    def is_ready(self) -> bool:
+        """Wait until it is so: a database that answers only after a second counts as one that does not."""
+        return self.get("/readyz").status == 200
+
     @contextlib.contextmanager
     def trainer(self, hello: Hello | None = None, **headers: str) -> Iterator[Trainer]:
         """A trainer that has connected and, with ``hello``, been welcomed."""

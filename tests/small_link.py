@@ -53,6 +53,8 @@ def linked(
         yield link, source
     finally:
         link.close("finished", "", timeout_s=0.0)
+        # Its log lines belong to this test.
+        until(lambda: not link.running)
 
 
 def feed(link: Link, source: Source, count: int = 1, size: int = 8) -> None:

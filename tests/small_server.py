@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +19,16 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import Server, ServerConnection, serve
 
 DEADLINE_S = 20.0
+
+# Below those that a system gives to whoever asks for any, and from a place that each process of tests has for itself:
+# nobody takes one between our look and its use.
+_PORTS = range(10_000, 32_000)
+_ports = itertools.islice(itertools.cycle(_PORTS), os.getpid() * 7919 % len(_PORTS), None)
+
+# A client that leaves in the middle of its greeting is no event, least of all one among a test's log lines.
+_silent = logging.getLogger("tests.small_server")
+_silent.propagate = False
+_silent.addHandler(logging.NullHandler())
 
 # normal · accepts the socket and says nothing · welcomes and never acknowledges · welcomes and hangs up on records
 Manner = Literal["normal", "mute", "no acks", "hangs up"]
@@ -61,11 +74,12 @@ class SmallServer:
         self._server: Server = serve(
             self._converse,
             "127.0.0.1",
-            port,
+            port or free_port(),
             compression=None,
             max_size=MAX_FRAME_BYTES,
             ping_interval=None,
             close_timeout=0.5,
+            logger=_silent,
         )
         self._thread = threading.Thread(target=self._server.serve_forever)
         self._thread.start()
@@ -125,11 +139,13 @@ def serving(
 
 
 def free_port() -> int:
-    """A port on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port on which nobody listens, and nobody else will: for a server of the test's own, now or later, or none."""
+    for port in _ports:
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 def hello(run: str = "run", segment: str = "segment", rank: int = 0) -> Hello:

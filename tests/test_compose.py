@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tests.serving import DEADLINE_S, Address, hello, layout, steps
+from tests.small_link import until
 
 if TYPE_CHECKING:
     from tests.postgres import Cluster
@@ -91,6 +92,6 @@ def test_the_same_commands_as_plain_processes_make_servers_that_share_a_database
         with servers[1].trainer(hello(), **token) as trainer:
             trainer.deliver(steps(2, 3))
         for each in servers:
-            assert each.get("/readyz").status == 200
+            until(each.is_ready)
             assert each.get("/api/runs/run-1").status == 401
             assert json.loads(each.get("/api/runs/run-1", **token).body)["attempted"] == 4

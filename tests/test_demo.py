@@ -24,6 +24,7 @@ from scalescope.demo.text import Corpus
 from scalescope.demo.training import Moment, train
 from scalescope.errors import CommandError
 
+from tests.small_link import until
 from tests.small_server import free_port
 
 DEADLINE_S = 90
@@ -124,7 +125,7 @@ def test_the_server_stays_up_until_interrupted_and_then_goes(tmp_path: Path, how
     assert process.stdout is not None
     lines = iter(process.stdout.readline, "")
     assert any(line.startswith("The server stays up") for line in lines)
-    assert is_ready(f"http://127.0.0.1:{port}")
+    until(lambda: is_ready(f"http://127.0.0.1:{port}"))
     process.send_signal(how)
     _, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, err) == (0, "")
@@ -138,7 +139,7 @@ def test_a_server_that_is_named_is_used_and_not_stopped(tmp_path: Path) -> None:
         out, err = process.communicate(timeout=DEADLINE_S)
         assert (process.returncode, err) == (0, "")
         assert f"Dashboard: {url}/runs/" in out
-        assert is_ready(url)
+        until(lambda: is_ready(url))
     assert listed(tmp_path / "runs.db")["attempted"] == 2
 
 

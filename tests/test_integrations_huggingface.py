@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ from torch import nn
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 
+from tests.programs import Programs
 from tests.small_frameworks import POISONED, Batches, Learner, fingerprint, scaler_of
 from tests.small_server import Shelf, SmallServer, farewell, serving
 from tests.small_training import columns, events, layouts, steps, windows
@@ -26,7 +24,6 @@ from tests.small_training import columns, events, layouts, steps, windows
 pytestmark = pytest.mark.usefixtures("plain_environment", "anew")
 
 UPDATES = 8
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -256,12 +253,10 @@ trainer.train()
 
 
 def test_an_exception_that_ends_the_process_is_recorded_as_a_crash(
-    server: SmallServer, shelf: Shelf, tmp_path: Path
+    programs: Programs, server: SmallServer, shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environment = {**os.environ, "SCALESCOPE_URL": server.url}
-    command = [sys.executable, "-c", BROKEN, str(tmp_path)]
-    ended = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
-    assert ended.returncode == 1
+    monkeypatch.setenv("SCALESCOPE_URL", server.url)
+    assert programs.run(BROKEN, str(tmp_path)).returncode == 1
     assert farewell(shelf.records).reason == "crashed"
     assert "RuntimeError: a broken batch" in farewell(shelf.records).detail
     assert steps(shelf.records) == [0, 1, 2]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +13,11 @@ from scalescope.integrations.attendant import Attendant
 from scalescope.integrations.options import Known, Options, check, watch_known
 from scalescope.watching import watch
 
+from tests.programs import Programs
 from tests.small_server import Shelf, SmallServer, farewell, serving
 from tests.small_training import Course, bf16, steps
 
 pytestmark = pytest.mark.usefixtures("plain_environment")
-
-ROOT = Path(__file__).parents[1]
 
 
 def test_the_options_are_those_of_watch() -> None:
@@ -86,7 +83,9 @@ def test_what_fails_while_a_framework_is_read_is_a_log_line(caplog: pytest.LogCa
         ("lightning", "lightning", "lightning"),
     ],
 )
-def test_who_lacks_a_framework_is_told_what_to_install(integration: str, package: str, install: str) -> None:
+def test_who_lacks_a_framework_is_told_what_to_install(
+    programs: Programs, integration: str, package: str, install: str
+) -> None:
     code = f"""
 import sys
 sys.modules[{package!r}] = sys.modules["pytorch_lightning"] = None
@@ -95,8 +94,9 @@ try:
 except ImportError as error:
     print(error)
 """
-    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert told == f"scalescope.integrations.{integration} needs {install}: pip install {install}\n"
+    assert (
+        programs.run(code).stdout == f"scalescope.integrations.{integration} needs {install}: pip install {install}\n"
+    )
 
 
 def test_the_package_of_integrations_imports_no_framework_and_no_torch() -> None:
@@ -134,9 +134,9 @@ assert isinstance(callback, pytorch_lightning.Callback)
 
 @pytest.mark.parametrize("more", ["", "import lightning.pytorch"], ids=["alone", "beside lightning"])
 def test_the_callback_is_one_of_pytorch_lightnings_where_that_is_imported(
-    more: str, server: SmallServer, shelf: Shelf
+    programs: Programs, more: str, server: SmallServer, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environment = {**os.environ, "SCALESCOPE_URL": server.url}
-    code = TWO_PACKAGES.format(more=more)
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=True)
+    monkeypatch.setenv("SCALESCOPE_URL", server.url)
+    done = programs.run(TWO_PACKAGES.format(more=more))
+    assert done.returncode == 0, done.stderr
     assert steps(shelf.records) == [0, 1, 2]

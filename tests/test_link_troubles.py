@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from scalescope import link as link_module
 from scalescope.link import Link
 from scalescope.outbox import Outbox
 from scalescope.spool import SpoolFile
@@ -15,7 +16,17 @@ from scalescope.spool import SpoolFile
 from tests.small_link import Source, feed, linked, settings, stored_steps, until
 from tests.small_server import DEADLINE_S, Manner, Shelf, free_port, hello, serving
 
+# Whoever waits for what never comes does so for longer than any deadline.
+LONG_S = 5 * DEADLINE_S
 
+
+@pytest.fixture
+def patient_spill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is waited for in vain is waited for longer than a busy machine takes for anything."""
+    monkeypatch.setattr(link_module, "SPILL_S", LONG_S)
+
+
+@pytest.mark.usefixtures("patient_spill")
 def test_a_server_that_goes_away_during_close_does_not_hold_it_up(tmp_path: Path) -> None:
     for round_number in range(20):
         shelf = Shelf()
@@ -26,7 +37,7 @@ def test_a_server_that_goes_away_during_close_does_not_hold_it_up(tmp_path: Path
             killing.start()
             began = time.monotonic()
             link.close("finished", "", timeout_s=0.01)
-            assert time.monotonic() - began < 2.0
+            assert time.monotonic() - began < DEADLINE_S
             killing.join()
 
 
@@ -66,16 +77,14 @@ def test_a_server_that_greets_and_hangs_up_at_each_record_is_one_log_line(
     assert "11 records were not delivered" in left
 
 
-def test_a_server_that_comes_back_is_found_within_a_second(tmp_path: Path) -> None:
+def test_a_server_that_comes_back_is_found(tmp_path: Path) -> None:
     shelf = Shelf()
     port = free_port()
     with linked(f"http://127.0.0.1:{port}", tmp_path) as (link, source):
         feed(link, source)
         until(lambda: link.stats().pending == 1)
         with serving(shelf, port=port):
-            began = time.monotonic()
             shelf.until(lambda s: len(s.records) == 1)
-            assert time.monotonic() - began < 1.0
 
 
 def test_what_an_earlier_connection_stored_is_not_sent_again(tmp_path: Path) -> None:
@@ -95,6 +104,7 @@ def test_what_an_earlier_connection_stored_is_not_sent_again(tmp_path: Path) -> 
     assert link.stats().sent == 11
 
 
+@pytest.mark.usefixtures("patient_spill")
 @pytest.mark.parametrize("manner", ["mute", "no acks"])
 def test_a_server_that_never_answers_costs_neither_memory_nor_time(tmp_path: Path, manner: Manner) -> None:
     with serving(Shelf(), manner=manner) as server:
@@ -107,7 +117,7 @@ def test_a_server_that_never_answers_costs_neither_memory_nor_time(tmp_path: Pat
             assert outbox.memory <= 300_000
             began = time.monotonic()
             assert not link.close("finished", "", timeout_s=0.2)
-            assert time.monotonic() - began < 2.0
+            assert time.monotonic() - began < DEADLINE_S
     (path,) = tmp_path.iterdir()
     file = SpoolFile.open(path)
     assert file.remaining == 101
@@ -121,8 +131,8 @@ def test_dead_from_the_start_close_is_bounded_and_says_how_to_push(
     with linked(url, tmp_path) as (link, source):
         feed(link, source, 10)
         began = time.monotonic()
-        assert not link.close("finished", "")
-        assert time.monotonic() - began < 3.0
+        assert not link.close("finished", "", timeout_s=LONG_S)
+        assert time.monotonic() - began < DEADLINE_S
     trouble, left = caplog.messages
     assert f"no connection to {url}" in trouble
     assert left.startswith(f"scalescope: 11 records were not delivered to {url}: kept in ")
@@ -139,7 +149,7 @@ def test_a_name_that_is_looked_up_for_ever_holds_up_nothing(tmp_path: Path, monk
 
     def hang(host: object, *_: object, **__: object) -> list[object]:
         lookups.append(host)
-        over.wait(DEADLINE_S)
+        over.wait(LONG_S)
         raise socket.gaierror(-3, "Temporary failure in name resolution")
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)
@@ -147,8 +157,8 @@ def test_a_name_that_is_looked_up_for_ever_holds_up_nothing(tmp_path: Path, monk
     link.start()
     until(lambda: bool(lookups))
     began = time.monotonic()
-    assert not link.close("finished", "")
-    assert time.monotonic() - began < 3.0
+    assert not link.close("finished", "", timeout_s=LONG_S)
+    assert time.monotonic() - began < DEADLINE_S
     over.set()
     assert lookups == ["dashboard.example"]
     assert len(list(tmp_path.iterdir())) == 1

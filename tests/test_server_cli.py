@@ -25,6 +25,7 @@ from scalescope_server.store.judging import Judged
 from scalescope_server.store.records import FindingRow, RunId
 
 from tests.serving import DEADLINE_S, Address, Served, bye, hello, layout, steps
+from tests.small_link import until
 
 if TYPE_CHECKING:
     from tests.postgres import Cluster
@@ -90,7 +91,7 @@ def test_serve_prints_its_address_answers_there_and_stops_on_ctrl_c(database: st
         first = lines.get(timeout=DEADLINE_S)
         server = Address(port_of(first))
         assert first == f"Scalescope: http://127.0.0.1:{server.port}/"
-        assert server.get("/readyz").json()["status"] == "ready"
+        until(server.is_ready)
         running.send_signal(signal.SIGINT)
         assert running.wait(DEADLINE_S) == 0
 

@@ -153,7 +153,7 @@ def test_a_login_at_one_server_is_good_at_all_and_each_is_ready_by_itself(url: s
         for server in (first, second):
             assert server.get("/api/runs").status == 401
             assert server.get("/api/runs", cookie=cookie).status == 200
-            assert server.get("/readyz").json()["status"] == "ready"
+            until(server.is_ready)
             found = re.search(r'scalescope_server_info\{server="[^"]+:\d+"\} 1', metrics_with(server, cookie))
             assert found is not None
 
@@ -189,7 +189,7 @@ def test_a_trainer_whose_run_a_frozen_server_holds_keeps_its_connection_and_othe
             held.send(steps(1, 0))
             for number in range(20):
                 free.deliver(steps(number, number))
-            assert server.get("/readyz").status == 200
+            until(server.is_ready)
         held.deliver(steps(2, 1))
     assert server.store.reader.latest("held").attempted == 2
 
@@ -202,6 +202,6 @@ def test_a_server_that_is_older_than_its_database_is_not_ready_and_sends_trainer
         trainer.send(steps(1, 0))
         refused = lost(trainer)
         assert (refused.retry, "brought to revision m9999" in refused.message) == (True, True)
-        answer = served.get("/readyz")
-        assert (answer.status, "start the version that belongs to it" in str(answer.json())) == (503, True)
+        until(lambda: "start the version that belongs to it" in str(served.get("/readyz").json()))
+        assert served.get("/readyz").status == 503
         assert served.store.reader.latest("run-1").attempted == 0

@@ -29,6 +29,7 @@ UPDATES = 200
 GROWTH_INTERVAL = 10
 # On a machine that runs the other tests beside it.
 TRAINED_WITHIN_S = 60.0
+# Half way it waits for a word: whoever judges it does so still when it is killed.
 TRAINER = f"""
     import sys, time, torch, scalescope
     torch.set_num_threads(1)
@@ -46,7 +47,9 @@ TRAINER = f"""
         scaler.step(optimizer)
         scaler.update()
         scope.log(loss=loss)
-        time.sleep(0.02)
+        time.sleep(0.01)
+        if step == {UPDATES} // 2:
+            sys.stdin.readline()
     scope.close()
     sys.exit(scope.stats.dropped + scope.stats.pending)
 """
@@ -91,7 +94,9 @@ def training(url: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     script.write_text(textwrap.dedent(TRAINER))
     environment = {"SCALESCOPE_SPOOL": str(folder / "spool"), "PATH": "", "HOME": str(folder)}
     command = [sys.executable, str(script), url]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield process
         finally:
@@ -119,6 +124,9 @@ def test_a_training_and_its_judgement_go_on_with_another_server_when_theirs_is_k
         left, page = servers[1 - killed], (other, one)[killed]
         balancer.to = left.url
         servers[killed].process.kill()
+        assert trainer.stdin is not None
+        trainer.stdin.write("go on\n")
+        trainer.stdin.flush()
         page.until(lambda message: message.get("state") == "finished", TRAINED_WITHIN_S)
         assert trainer.wait(DEADLINE_S) == 0
         until(lambda: store.reader.judgement(RUN)[0] == UPDATES)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 
 import pytest
 from scalescope.taps.process import FINISHED, Ending, ProcessTap, crash_text, ending_by
 from scalescope.wire import ByeReason
+
+from tests.programs import Programs
 
 PRELUDE = """
 import os, sys
@@ -20,17 +22,25 @@ def heard(ending):
 """
 
 
-def run(program: str) -> tuple[int, list[str], str]:
-    """Exit code, the lines that were heard, and standard error."""
-    done = subprocess.run([sys.executable, "-c", PRELUDE + program], capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout.splitlines(), done.stderr
+Run = Callable[[str], tuple[int, list[str], str]]
 
 
-def test_an_ordinary_end_is_finished() -> None:
+@pytest.fixture
+def run(programs: Programs) -> Run:
+    """Runs a program: its exit code, the lines that were heard, and standard error."""
+
+    def run(program: str) -> tuple[int, list[str], str]:
+        done = programs.run(PRELUDE + program)
+        return done.returncode, done.stdout.splitlines(), done.stderr
+
+    return run
+
+
+def test_an_ordinary_end_is_finished(run: Run) -> None:
     assert run("tap = ProcessTap(heard)") == (0, ["finished "], "")
 
 
-def test_an_exception_is_told_first_to_the_user_and_then_to_the_scope() -> None:
+def test_an_exception_is_told_first_to_the_user_and_then_to_the_scope(run: Run) -> None:
     code, heard, error = run(
         "def heard(ending):\n"
         "    reason, detail = ending\n"
@@ -45,7 +55,7 @@ def test_an_exception_is_told_first_to_the_user_and_then_to_the_scope() -> None:
     assert error.splitlines()[-2:] == ["RuntimeError: out of memory", "heard"]
 
 
-def test_the_previous_hook_is_still_called() -> None:
+def test_the_previous_hook_is_still_called(run: Run) -> None:
     _, heard, error = run(
         "sys.excepthook = lambda *error: print('the users hook', flush=True)\n"
         "tap = ProcessTap(lambda *told: (heard(*told), tap.remove()))\n"
@@ -55,12 +65,12 @@ def test_the_previous_hook_is_still_called() -> None:
     assert error == ""
 
 
-def test_a_removed_tap_hears_nothing() -> None:
+def test_a_removed_tap_hears_nothing(run: Run) -> None:
     assert run("tap = ProcessTap(heard); tap.remove(); tap.remove(); sys.exit(3)") == (3, [], "")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork")
-def test_a_forked_child_does_not_count_as_the_end() -> None:
+def test_a_forked_child_does_not_count_as_the_end(run: Run) -> None:
     program = """
 tap = ProcessTap(lambda _: (heard((os.getpid() == parent, '')), tap.remove()))
 parent = os.getpid()
@@ -104,7 +114,7 @@ def test_taps_that_leave_in_any_order_leave_the_hook_as_it_was(first: int) -> No
     assert sys.excepthook is before
 
 
-def test_a_crash_is_told_to_every_tap_and_to_the_user_once() -> None:
+def test_a_crash_is_told_to_every_tap_and_to_the_user_once(run: Run) -> None:
     _, heard, error = run("one, other = ProcessTap(heard), ProcessTap(heard)\nraise ValueError('bad')")
     assert heard[:2] == ["crashed ValueError: bad"] * 2
     assert error.count("ValueError: bad") == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,18 +15,13 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import REFUSED, Complaints
 from tests.serving import Address, hello, layout, steps
+from tests.small_server import free_port
 
 pytestmark = pytest.mark.browser
 
 STEPS = 100
 DEADLINE_S = 120.0
 SCALESCOPE = (sys.executable, "-c", "import sys; from scalescope.cli import main; sys.exit(main())")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 class ServerProcess:

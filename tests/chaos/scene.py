@@ -53,6 +53,7 @@ class Scene:
     chance: random.Random
     updates: int = 300
     locked_s: float = 20.0
+    healthy_within_s: float = HEALTHY_WITHIN_S
     # Whether the fault leaves a trainer no place for its data: what it counts as given up may be missing then.
     drops: bool = False
     starts: list[Start] = field(default_factory=list)
@@ -124,7 +125,7 @@ class Scene:
             yield
         self.slowest_s = max(self.slowest_s, health.slowest_s)
         self.wrong += [f"/healthz: {failure}" for failure in health.failures[:1]]
-        if health.slowest_s > HEALTHY_WITHIN_S + health.late_s or not health.answers:
+        if health.slowest_s > self.healthy_within_s + health.late_s or not health.answers:
             late = f"asked {health.late_s:.1f} s late at worst"
             self.wrong.append(f"/healthz took {health.slowest_s:.1f} s, {health.answers} answers, {late}")
 
