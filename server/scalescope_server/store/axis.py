@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, Table, bindparam, select, union
+from sqlalchemy import Connection, Row, Select, Table, bindparam, func, select, union
 
 from scalescope_server.store import tables
 from scalescope_server.store.judging import BEFORE_ALL, Position
@@ -33,17 +33,31 @@ def last_position(connection: Connection, run: int) -> Position:
 
 def look_back(connection: Connection, run: int, position: Position, updates: int, seconds: float) -> Position:
     """The position before which nothing is within ``updates`` updates or ``seconds`` of that at ``position``."""
+    if seconds <= 0:
+        # A clock that was set back is nobody's business then.
+        return _count_back(connection, run, position, updates)
     left, latest = updates, None
     for segment in reversed(segments_of(connection, run, last=position.segment)):
         upto = position.step if segment.ordinal == position.segment else END
         while rows := connection.execute(_BACK, {"of_run": run, "of_segment": segment.key, "upto": upto}).all():
             latest = rows[0].at if latest is None else latest
             for step, at in rows:
-                # Without a span of time, a clock that was set back is nobody's business.
-                if left <= 0 and not (seconds > 0 and at >= latest - seconds):
+                if left <= 0 and at < latest - seconds:
                     return Position(segment.ordinal, step)
                 left -= 1
             upto = rows[-1].step - 1
+    return BEFORE_ALL
+
+
+def _count_back(connection: Connection, run: int, position: Position, updates: int) -> Position:
+    left = updates
+    for segment in reversed(segments_of(connection, run, last=position.segment)):
+        upto = position.step if segment.ordinal == position.segment else END
+        asked = {"of_run": run, "of_segment": segment.key, "upto": upto, "left": left}
+        step = connection.execute(_NTH_BACK, asked).scalar_one_or_none()
+        if step is not None:
+            return Position(segment.ordinal, step)
+        left -= connection.execute(_COUNT, asked).scalar_one()
     return BEFORE_ALL
 
 
@@ -70,6 +84,20 @@ _UPDATES = (
 )
 _LAST = _UPDATES.limit(1)
 _BACK = _UPDATES.where(_step.step <= bindparam("upto")).limit(BACK_ROWS)
+_NTH_BACK = (
+    select(_step.step)
+    .where(_step.run == bindparam("of_run"), _step.rank == 0, _step.segment == bindparam("of_segment"))
+    .where(_step.step <= bindparam("upto"))
+    .order_by(_step.step.desc())
+    .limit(1)
+    .offset(bindparam("left"))
+)
+_COUNT = (
+    select(func.count())
+    .select_from(tables.step)
+    .where(_step.run == bindparam("of_run"), _step.rank == 0, _step.segment == bindparam("of_segment"))
+    .where(_step.step <= bindparam("upto"))
+)
 _RANKS = (
     select(tables.ledger.c.rank)
     .join(tables.segment, _segment.key == tables.ledger.c.segment)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from fnmatch import fnmatchcase
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from scalescope_server.rules.alert import Alert, State
 from scalescope_server.rules.dependence import Lookback
@@ -17,9 +17,13 @@ from scalescope_server.watching.lookout import SCALE, Lookout, Surroundings, rec
 from scalescope_server.watching.post import Post, grouped
 from scalescope_server.watching.stretches import Open, all_stretches, read_stretches
 
-# Lookouts that are kept: the windows of the built-in rules over 148 layers hold 8 MiB. Those of runs that have not been
-# judged for longest go first, and are made again if need be.
-MOST_KEPT = 128
+# What is kept of lookouts, in layers of which they hold windows: one of 148 layers under the built-in rules takes
+# 7.3 MiB, so all of them some 1 GiB. One without layers counts as so many.
+MOST_LAYERS = 20_000
+LEAST_LAYERS = 16
+# A run that has not been judged for so long makes room for others. Among those that are at work the one that is one too
+# many is made again each time: were the longest unused to go, every one of them would be.
+IDLE_S = 60.0
 # Each change of a rule makes a group of its own; from so many on they are put together again.
 MOST_POSTS = 24
 
@@ -36,6 +40,13 @@ class Standing(Protocol):
         ...
 
 
+class _Kept(NamedTuple):
+    """``at``: when it was given back."""
+
+    lookout: Lookout
+    at: float
+
+
 class Keeper:
     """Of one thread. ``now``: seconds since the epoch."""
 
@@ -43,7 +54,8 @@ class Keeper:
         self.book = Book()
         self._reader = reader
         self.now = now
-        self._lookouts: dict[RunId, Lookout] = {}
+        # Those that were judged last stand last.
+        self._kept: dict[RunId, _Kept] = {}
 
     def renew(self, revision: int) -> None:
         """See to it that the book is that of ``revision``, or a later one."""
@@ -57,7 +69,7 @@ class Keeper:
         ``timed``: for rules that ask for time that passes, the others may be missing.
         """
         self.renew(vigil.revision)
-        found = self._lookouts.pop(vigil.run, None)
+        found = self._taken(vigil.run)
         if found is None or not found.is_at(vigil.position, fence) or found.posts > MOST_POSTS:
             position = standing.start() if vigil.position is None else vigil.position
             found = Lookout(vigil, fence, position, self._surroundings)
@@ -68,21 +80,30 @@ class Keeper:
         return found if found.speaks else None
 
     def give_back(self, lookout: Lookout) -> None:
-        """Keep it for the next pass."""
-        self._lookouts[lookout.vigil.run] = lookout
-        while len(self._lookouts) > MOST_KEPT:
-            del self._lookouts[next(iter(self._lookouts))]
+        """Keep it for the next pass, where there is room."""
+        run, now = lookout.vigil.run, self.now()
+        self._kept[run] = _Kept(lookout, now)
+        while self._layers() > MOST_LAYERS and len(self._kept) > 1:
+            longest = next(iter(self._kept))
+            del self._kept[longest if now - self._kept[longest].at > IDLE_S or run not in self._kept else run]
+
+    def _taken(self, run: RunId) -> Lookout | None:
+        kept = self._kept.pop(run, None)
+        return None if kept is None else kept.lookout
+
+    def _layers(self) -> int:
+        return sum(max(kept.lookout.layers, LEAST_LAYERS) for kept in self._kept.values())
 
     def stands_at(self, run: RunId, position: Position | None, fence: int) -> Lookout | None:
         """The lookout of a run, if there is one that knows all that is judged; who has it gives it back."""
-        found = self._lookouts.get(run)
-        if found is None or not found.is_at(position, fence) or found.vigil.revision != self.book.revision:
+        kept = self._kept.get(run)
+        if kept is None or not kept.lookout.is_at(position, fence):
             return None
-        return self._lookouts.pop(run)
+        return self._taken(run) if kept.lookout.vigil.revision == self.book.revision else None
 
     def waiting(self) -> set[RunId]:
         """Runs on which something fires that has yet to be told of."""
-        return {run for run, lookout in self._lookouts.items() if lookout.is_waiting}
+        return {run for run, kept in self._kept.items() if kept.lookout.is_waiting}
 
     def _man(self, lookout: Lookout, vigil: Vigil, standing: Standing, timed: bool) -> None:
         """Bring its rules up to ``vigil``. Those that have not changed keep what they know."""

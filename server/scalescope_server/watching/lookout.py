@@ -98,6 +98,11 @@ class Lookout:
         return len(self._posts)
 
     @property
+    def layers(self) -> int:
+        """Of how many layers or modules it holds windows: what it takes of memory grows with them."""
+        return sum(post.layers for post in self._posts)
+
+    @property
     def pulses(self) -> bool:
         """Whether any rule asks for time that passes without an update."""
         return self.needs.pulses

@@ -31,6 +31,8 @@ class Post:
         self.needs = together([entry.compiled.needs for entry in entries])
         self._watch = Watch([entry.compiled for entry in entries], alerts)
         self._places = {entry.row.id: place for place, entry in enumerate(entries)}
+        # Of how many layers or modules it may hold windows.
+        self.layers = 0
 
     @property
     def here(self) -> tuple[Entry, ...]:
@@ -49,15 +51,18 @@ class Post:
         """What was told of alerts that have not moved."""
         for rule, alert in alerts.items():
             if rule in self._places:
-                self._watch.alerts[self._places[rule]] = alert
+                self._watch.put(self._places[rule], alert)
 
     def replay(self, past: Stretch) -> None:
         """See updates again that were judged before."""
         self._watch.replay(past)
+        self.layers = max(self.layers, _layers_of(past))
 
     def see(self, stretch: Stretch, hear: Hear) -> None:
         """Judge updates."""
         self._watch.stretch(stretch, partial(self._hear, hear))
+        if self.needs.measures:
+            self.layers = max(self.layers, _layers_of(stretch))
 
     def pass_time(self, pulse: Pulse, hear: Hear) -> None:
         """Judge that time has passed and no update come."""
@@ -85,6 +90,10 @@ class Post:
         if entry.row.id not in self._places:
             return alert
         return hear(entry, self._watch.alerts[index], alert, transition)
+
+
+def _layers_of(stretch: Stretch) -> int:
+    return max((len(told) for layers in stretch.layers.values() for told in layers.values()), default=0)
 
 
 def _rest(alert: Alert, state: State, since: float | None, lasts: Duration | None, at: float) -> Iterable[float]:
