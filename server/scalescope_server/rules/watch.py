@@ -65,6 +65,12 @@ class Watch:
             for group in self._groups:
                 group.stretch(stretch, hear)
 
+    def put(self, index: int, alert: Alert) -> None:
+        """Go on with ``alert``, which has been moved by other than a verdict."""
+        self.alerts[index] = alert
+        for group in self._groups:
+            group.settle(index)
+
     def judge(self, index: int, verdict: Verdict, moment: Tick | Pulse, hear: Hear) -> None:
         """Move the alert of the rule ``index`` on by ``verdict``."""
         alert, transitions = advance(self.alerts[index], verdict, moment, self.rules[index].terms)
@@ -88,6 +94,11 @@ class _Group:
         # Which answer would change nothing of each alert: most updates say what the one before said.
         self._settled = [settled_by(watch.alerts[index]) for index in indices]
         self._timed = [place for place, index in enumerate(indices) if watch.rules[index].needs.pulses]
+
+    def settle(self, index: int) -> None:
+        """Look again at the alert of a rule, where it is one of these."""
+        for place in (place for place, mine in enumerate(self._indices) if mine == index):
+            self._settled[place] = settled_by(self._watch.alerts[index])
 
     def replay(self, past: Stretch) -> None:
         if self._evaluator.by_columns:
