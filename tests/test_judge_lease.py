@@ -47,7 +47,6 @@ def test_a_pass_that_lasts_keeps_its_run_and_a_short_one_writes_nothing(store: S
         assert asked.result()
         assert ends(store) > 0.0
     assert renewal.tend() is None
-    assert renewal.in_hand is None
     with renewal.of(RUN, fence):
         assert renewal.tend() is None
 

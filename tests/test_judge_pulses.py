@@ -86,6 +86,36 @@ def test_a_run_that_has_finished_is_not_silent_and_one_that_crashed_says_so(stor
     assert (state_of(store), state_of(store, "crash")) == ("quiet", "quiet")
 
 
+def test_what_fires_is_over_with_a_run_that_finishes_long_after_its_last_update(store: Store, clock: Clock) -> None:
+    add_rule(store, "when scale == 1")
+    judge, training = judge_of(store, clock), Training(store)
+    training.tell(1.0, at=clock())
+    take_up(judge)
+    pass_time(judge, clock, 30)
+    training.end("finished")
+    judge.wake(RunId("run"))
+    take_up(judge)
+    assert moves(store) == [("firing", 0), ("resolved", 0)]
+
+
+def test_a_start_that_has_told_no_update_is_not_late_because_the_one_before_is_long_ago(
+    store: Store, clock: Clock
+) -> None:
+    add_rule(store, SILENT)
+    judge, training = judge_of(store, clock), Training(store)
+    training.tell(1.0, at=clock())
+    training.end("finished")
+    take_up(judge)
+    clock.seconds += 3600
+    again = hello(segment="second", world_size=1)
+    for _ in range(5):
+        clock.seconds += 10
+        beat = Heartbeat(at=clock.seconds, step=None, progress_at=None, dropped=0, pending=0, sent_bytes=0)
+        store.writer.heartbeat(again, beat, clock()).result()
+        judge._pulse()
+    assert moves(store) == []
+
+
 def test_a_crash_is_told_as_soon_as_the_trainer_says_so(store: Store, clock: Clock) -> None:
     add_rule(store, "when run is crashed")
     judge, training = judge_of(store, clock), Training(store)
@@ -281,3 +311,27 @@ def test_an_update_that_comes_while_a_silence_is_committed_makes_it_none(store: 
     take_up(judge)
     pass_time(judge, clock, 20)
     assert moves(store) == []
+
+
+def test_a_crashed_run_that_is_renamed_leaves_the_scope_of_a_rule_at_once(store: Store, clock: Clock) -> None:
+    add_rule(store, "when scale < 1", tag="mine")
+    judge, training = judge_of(store, clock), Training(store)
+    training.tell(2.0, at=clock())
+    store.writer.patch_run(RunId("run"), tags=["mine"]).result()
+    take_up(judge)
+    training.tell(0.5, at=clock())
+    training.end("crashed")
+    take_up(judge)
+    assert state_of(store) == "firing"
+    store.writer.patch_run(RunId("run"), tags=[]).result()
+    # Another server holds it, and nothing comes that it could judge.
+    clock.seconds += 60
+    store.writer.release("one").result()
+    assert store.writer.claim(RunId("run"), "other").result().mine
+    judge.regard(RunId("run"))
+    judge._pulse()
+    assert state_of(store) == "firing"
+    store.writer.release("other").result()
+    judge._pulse()
+    assert [after for after, _ in moves(store)] == ["firing", "resolved"]
+    assert judge._regards == {}

@@ -78,6 +78,7 @@ async def patch_run(run: RunHere, rooms: RoomsHere, patch: RunPatch) -> Response
     """Set the name, tags or note of a run, or whether it is known to be healthy."""
     await asyncio.wrap_future(rooms.store.writer.patch_run(run, **patch.model_dump(exclude_unset=True)))
     rooms.hub.changed(run)
+    rooms.judge.regard(run)
     return await get_run(run, rooms)
 
 

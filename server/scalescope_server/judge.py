@@ -39,6 +39,8 @@ LOOK_AGAIN_S = 30.0
 # The holder of the leases where one server has the database for itself: what its predecessor held is its own at once.
 ONLY = "only"
 RELEASE_WITHIN_S = 2.0
+# So often a run that another server holds is asked for, once a second: longer than a lease lasts.
+REGARDS = 10
 # Looking at silent runs keeps others waiting no longer.
 PULSE_TAKES_S = 0.5
 
@@ -99,6 +101,8 @@ class Judge:
         self._failures = Failures()
         self._renewal = Renewal(store.writer)
         self._awake = threading.Condition()
+        # Runs that are to be judged by other rules, and how often that may still be tried.
+        self._regards: dict[RunId, int] = {}
         self._stopping = False
         # What it waits for, told once.
         self._waits = ""
@@ -133,6 +137,11 @@ class Judge:
             elif run not in self._failures:
                 self._turns.later(run, now + LOOK_S)
             self._awake.notify()
+
+    def regard(self, run: RunId) -> None:
+        """Tell that other rules may be for ``run`` than before, although nothing was committed. Any thread."""
+        with self._awake:
+            self._regards[run] = REGARDS
 
     def holding(self) -> int:
         """How many runs it judges, and no other server. Any thread."""
@@ -248,12 +257,30 @@ class Judge:
 
     def _pulse(self) -> None:
         """Let time pass on runs of which no update comes: those that are not looked at now, the next time."""
+        for run, left in self._left_regards().items():
+            self._attempt(functools.partial(self._judge_anyway, run, left), run)
         ends = self._clock() + PULSE_TAKES_S
         for silence in self._pulses.due():
             if self._stopping or not self._attempt(functools.partial(self._let_pass, silence), silence.run):
                 return
             if self._clock() >= ends:
                 return
+
+    def _left_regards(self) -> dict[RunId, int]:
+        with self._awake:
+            left, self._regards = self._regards, {}
+        return left
+
+    def _judge_anyway(self, run: RunId, left: int) -> None:
+        """Who holds it judges it with the next update; where none comes, whoever takes it then."""
+        asked_at = self._clock()
+        claim = _answered(self._store.writer.claim(run, self._holder))
+        self._note(run, claim, asked_at)
+        if claim.mine:
+            self._judge(run)
+        elif left > 1:
+            with self._awake:
+                self._regards.setdefault(run, left - 1)
 
     def _let_pass(self, silence: Silence) -> None:
         run, asked_at = silence.run, self._clock()

@@ -94,7 +94,7 @@ class Keeper:
     def _layers(self) -> int:
         return sum(max(kept.lookout.layers, LEAST_LAYERS) for kept in self._kept.values())
 
-    def stands_at(self, run: RunId, position: Position | None, fence: int) -> Lookout | None:
+    def stands_at(self, run: RunId, position: Position | None, fence: int | None) -> Lookout | None:
         """The lookout of a run, if there is one that knows all that is judged; who has it gives it back."""
         kept = self._kept.get(run)
         if kept is None or not kept.lookout.is_at(position, fence):
