@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 
 import pytest
-from scalescope_server.store import erasing, pruning
+from scalescope_server.store import erasing, holding, pruning
 from scalescope_server.store.engine import Store, open_store
 from scalescope_server.store.pruning import Removed
 from scalescope_server.store.records import RunId
@@ -28,7 +28,9 @@ def url(postgres: Cluster) -> str:
 
 
 @pytest.fixture
-def stores(url: str) -> Iterator[Sequence[Store]]:
+def stores(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sequence[Store]]:
+    # One waits for the other, and sends nobody away as it would after half a second.
+    monkeypatch.setattr(holding, "HELD_WITHIN", "20s")
     with ExitStack() as open_ones:
         yield [open_ones.enter_context(closing(open_store(url))) for _ in range(SERVERS)]
 

@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+from scalescope_server.store import holding
 from scalescope_server.store import postgres as backend
 from scalescope_server.store.engine import Store, migrate_store, open_store
 from scalescope_server.store.errors import SchemaError, Unavailable
@@ -32,8 +33,10 @@ def url(postgres: Cluster) -> str:
 
 
 @pytest.fixture
-def stores(url: str) -> Iterator[tuple[Store, Store]]:
+def stores(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Store, Store]]:
     """Two servers' stores over one database."""
+    # One waits for the other, and sends nobody away as it would after half a second.
+    monkeypatch.setattr(holding, "HELD_WITHIN", "20s")
     with closing(open_store(url)) as first, closing(open_store(url)) as second:
         yield first, second
 
@@ -170,6 +173,19 @@ def test_a_server_that_stopped_in_the_middle_lets_go_of_the_runs_it_holds(stores
     assert store.writer.append(batch(hello(), Dictation(1).steps(1, 1))).result(DEADLINE_S).stored == 1
     connection.invalidate()
     connection.close()
+
+
+@pytest.mark.both_engines
+def test_whoever_reads_while_a_store_is_closed_reads_to_the_end_and_leaves_no_connection(database: str) -> None:
+    store = open_store(database)
+    with store._reading.connect() as connection:
+        held = connection.connection.dbapi_connection
+        assert held is not None
+        store.close()
+        assert connection.execute(text("SELECT 1")).scalar_one() == 1
+    # What is closed says so, each engine in its own words.
+    with pytest.raises(Exception, match="closed"):
+        held.cursor()
 
 
 def test_an_empty_database_is_refused_until_it_is_migrated(postgres: Cluster) -> None:

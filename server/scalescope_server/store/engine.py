@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from scalescope_server.store import schema
 from scalescope_server.store.backend import Backend, Told, untold
@@ -61,8 +62,10 @@ class Store:
 
     def close(self) -> None:
         self.writer.close()
-        self._writing.dispose()
-        self._reading.dispose()
+        for engine in (self._writing, self._reading):
+            # Whoever is in the middle of a read comes to the end of it, and leaves no connection behind.
+            event.listen(engine, "checkin", _let_go)
+            engine.dispose()
 
 
 def open_store(url: str, *, clock: Callable[[], float] = time.time, silent_after_s: float = SILENT_AFTER_S) -> Store:
@@ -105,7 +108,11 @@ def is_current(url: str) -> bool:
 
     Where it cannot be read opening it says why.
     """
-    return schema.finds_current(backend_of(url).reading())
+    reading = backend_of(url).reading()
+    try:
+        return schema.finds_current(reading)
+    finally:
+        reading.dispose()
 
 
 def backend_of(url: str) -> Backend:
@@ -116,3 +123,8 @@ def backend_of(url: str) -> Backend:
     """
     found = postgres_url(url)
     return Sqlite(database_file(url)) if found is None else Postgres(found)
+
+
+def _let_go(_: object, entry: ConnectionPoolEntry) -> None:
+    """Close a connection that is given back."""
+    entry.invalidate()
