@@ -28,7 +28,7 @@ from scalescope_server.store import tables
 from scalescope_server.store.alert_records import DeliveryRow
 from scalescope_server.store.channels import ChannelRow
 from scalescope_server.store.engine import backend_of, open_store
-from scalescope_server.store.notices import enter_deliveries
+from scalescope_server.store.notices import delivery_id, enter_deliveries
 from scalescope_server.store.outbox import BROWSER
 from scalescope_server.watching.book import spec_of
 from sqlalchemy import Engine, func, select
@@ -76,7 +76,7 @@ def play(folder: Path, rounds: int, seed: int) -> Found:
             so_far = len(receiver.received)
             with _serving(database, settings) as server:
                 receiver.wait(so_far + 1)
-                found.keys.append(_fire(server.address, f"run-{number}"))
+                _fire(server.address, f"run-{number}")
                 if draw.random() < 0.5:
                     # The answers are on their way: perhaps they are noted, perhaps not.
                     receiver.hold.set()
@@ -84,7 +84,8 @@ def play(folder: Path, rounds: int, seed: int) -> Found:
                 server.process.kill()
             receiver.hold.set()
         with _serving(database, settings):
-            _until_nothing_waits(engine, len(found.keys))
+            _until_nothing_waits(engine, len(found.keys) + rounds)
+        found.keys += _fired(engine)
         _count(receiver, found)
     return found
 
@@ -127,11 +128,19 @@ def _enter(engine: Engine, channel: str) -> list[str]:
     return keys
 
 
-def _fire(server: Address, run: str) -> str:
-    """Let a rule fire on a run of its own; the answer is the key that this is told under."""
+def _fire(server: Address, run: str) -> None:
+    """Let a rule fire on a run of its own."""
     with server.trainer(hello(run, world_size=1)) as trainer:
         trainer.deliver(steps(0, 0, 3), steps(1, 3, 1, scale=[0.5]))
-    return notice_key(notice(rule=RULE.name, run=run), "chat")
+
+
+def _fired(engine: Engine) -> list[str]:
+    """The keys under which it is told that the rule fires, on each run."""
+    row = tables.alert.c
+    alerts = select(row.key, tables.run.c.id).join(tables.run, tables.run.c.key == row.run).where(row.name == RULE.name)
+    with engine.begin() as connection:
+        found = connection.execute(alerts).all()
+    return [delivery_id(alert, notice_key(notice(rule=RULE.name, run=run), "chat")) for alert, run in found]
 
 
 @dataclass(frozen=True)

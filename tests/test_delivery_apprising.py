@@ -19,7 +19,7 @@ from tests.notices import notice
 from tests.receiving import receiving
 
 LOOPBACK = (parse_network("127.0.0.0/8"),)
-MESSAGE = message_of("key-1", [notice(run_name="@everyone <!here>")], "chat", None)
+MESSAGE = message_of("key-1", [notice(run_name="@everyone <!here>")], ["key-1"], None)
 TOKEN = "sixteen-letters0123456789"
 
 

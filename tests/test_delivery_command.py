@@ -16,7 +16,7 @@ from scalescope_server.delivery.outcome import DELIVERED
 
 from tests.notices import notice
 
-MESSAGE = message_of("key-1", [notice(run_name="$(touch owned); `id`")], "siren", None)
+MESSAGE = message_of("key-1", [notice(run_name="$(touch owned); `id`")], ["key-1"], None)
 
 
 def python(code: str, *arguments: str, within_s: float = 10.0) -> Command:

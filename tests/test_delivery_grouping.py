@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +24,8 @@ def test_a_single_one_goes_at_once_under_its_own_key() -> None:
 
 def test_all_that_a_run_has_for_a_channel_is_one_message_and_other_runs_and_channels_have_theirs() -> None:
     planned = plan([row(1), row(2), row(3, run=2), row(4, channel="pager")], {}, NOW)
-    assert [parcel.rows for parcel in planned.parcels] == [(1, 2), (3,), (4,)]
+    # Each channel has its turn.
+    assert [parcel.rows for parcel in planned.parcels] == [(1, 2), (4,), (3,)]
     assert planned.later == {}
 
 
@@ -56,10 +58,27 @@ def test_a_storm_without_an_end_is_messages_with_one() -> None:
 def test_a_channel_that_hangs_takes_only_its_own_room() -> None:
     rows = [row(key, run=key, channel="hangs") for key in range(100)] + [row(200, channel="chat")]
     planned = plan(rows, {}, NOW)
-    assert [parcel.channel for parcel in planned.parcels] == ["hangs"] * MOST_TO_ONE + ["chat"]
+    assert Counter(parcel.channel for parcel in planned.parcels) == {"hangs": MOST_TO_ONE, "chat": 1}
     assert planned.later == {}
     assert [p.channel for p in plan(rows, {}, NOW, sending={"hangs": MOST_TO_ONE}).parcels] == ["chat"]
     assert plan(rows, {}, NOW, sending={"others": MOST_AT_ONCE}).parcels == ()
+
+
+def test_four_channels_that_hang_leave_half_of_the_room_to_others() -> None:
+    names = ["a", "b", "c", "d"]
+    rows = [row(10 * key + n, run=10 * key + n, channel=name) for key, name in enumerate(names) for n in range(9)]
+    hanging = Counter(parcel.channel for parcel in plan(rows, {}, NOW).parcels)
+    assert hanging == dict.fromkeys(names, 2)
+    others = [row(100 + n, run=n, channel=f"other {n}") for n in range(20)]
+    sent = [parcel.channel for parcel in plan([*rows, *others], {}, NOW, sending=hanging).parcels]
+    assert sent == [f"other {n}" for n in range(MOST_AT_ONCE - hanging.total())]
+
+
+def test_what_is_new_gets_room_before_what_has_failed() -> None:
+    tried = [row(n, run=n, channel=f"tried {n}", message=f"m{n}") for n in range(30)]
+    planned = plan([*tried, row(100, channel="new")], {}, NOW)
+    assert planned.parcels[0].channel == "new"
+    assert len(planned.parcels) == MOST_AT_ONCE
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from("ab"), st.sampled_from([None, "m1", "m2"])), max_size=30))

@@ -21,7 +21,7 @@ from tests.receiving import CERTIFICATE, SECRET, Received, receiving
 
 LOOPBACK = (parse_network("127.0.0.0/8"),)
 NOW = 1_700_000_000.5
-MESSAGE = message_of("key-1", [notice()], "chat", "https://scale.example.com")
+MESSAGE = message_of("key-1", [notice()], ["key-1"], "https://scale.example.com")
 
 
 class Names:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.postgres import Cluster
 
 # Each has a run of 20 updates as Dictation tells them, stored by the program of that time (sqlite3's iterdump).
-OLDER = ["m0001", "m0002", "m0003", "m0004", "m0005", "m0006", "m0007"]
+OLDER = ["m0001", "m0002", "m0003", "m0004", "m0005", "m0006", "m0007", "m0008"]
 
 
 @pytest.fixture
@@ -208,6 +208,19 @@ def test_ranks_stored_before_they_were_merged_stay_apart_until_one_of_them_conne
     merged = store.reader.samples("run", points=1)[1]
     assert [bucket.samples.tolist() for bucket in merged] == [[2, 2]]
     store.close()
+
+
+@pytest.mark.both_engines
+def test_deliveries_stored_by_the_name_of_their_rule_are_those_of_the_alert_that_had_it_then(blank: str) -> None:
+    # The rule was deleted, and made again under its name.
+    stored_at("m0008", blank)
+    migrate_store(blank)
+    with closing(open_store(blank)) as store:
+        told = {
+            (found.alert.rule, found.alert.state): [(line.happened, line.firing) for line in reversed(found.deliveries)]
+            for found in store.reader.alerts()[0]
+        }
+        assert told == {(None, "quiet"): [("fired", 1), ("resolved", 1)], (1, "firing"): [("fired", 2)]}
 
 
 @pytest.mark.both_engines

@@ -141,7 +141,8 @@ async def try_channel(name: NameHere, rooms: RoomsHere) -> Response:
         step=None,
         at=rooms.clock(),
     )
-    message = message_of(secrets.token_hex(16), [notice], name, rooms.settings.public_url)
+    key = secrets.token_hex(16)
+    message = message_of(key, [notice], [key], rooms.settings.public_url)
     began = loop.time()
     outcome = await rooms.sender.send(name, rows, message)
     return json_answer(TrialAnswer(outcome.error is None, outcome.error, loop.time() - began))

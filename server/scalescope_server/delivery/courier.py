@@ -132,7 +132,7 @@ class Courier:
             return Outcome("each server that tried to send it ended before it was done", final=True)
         try:
             notices = msgspec.convert(taken.notices, list[Notice])
-            message = message_of(taken.message, notices, taken.channel, self._public_url)
+            message = message_of(taken.message, notices, taken.ids, self._public_url)
             return await self._sender.send(taken.channel, channels, message)
         except msgspec.ValidationError:
             return Outcome("another version of this server has written what this one cannot read")

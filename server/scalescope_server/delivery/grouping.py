@@ -12,14 +12,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from scalescope_server.delivery.notice import digest_of
+from scalescope_server.store.digests import digest_of
 from scalescope_server.store.outbox import WINDOW_S, Parcel, Plan, Waiting
 
 # More of them are the next message: no channel takes one without an end.
 MOST_IN_ONE = 100
-# Messages that one server sends at once; and to one channel, so that one that hangs keeps no other waiting.
+# Messages that one server sends at once; and to one channel.
 MOST_AT_ONCE = 16
 MOST_TO_ONE = 4
+# A channel that has one on its way gets room for another only while there are fewer than these: what hangs takes half
+# of the room at most, unless as many channels hang as there is room.
+SHARED = 8
 
 NOTHING: Mapping[str, int] = {}
 
@@ -42,7 +45,8 @@ def plan(
             new.setdefault((row.run, row.channel), []).append(row)
         else:
             again.setdefault(row.message, []).append(row)
-    parcels = [_parcel(message, group) for message, group in again.items()]
+    tried = [_parcel(message, group) for message, group in again.items()]
+    parcels: list[Parcel] = []
     later: dict[int, float] = {}
     for place, group in new.items():
         until = rests.get(place, now)
@@ -53,7 +57,8 @@ def plan(
             first, rest = group[:MOST_IN_ONE], group[MOST_IN_ONE:]
             parcels.append(_parcel(message_key(first), first))
             later |= {row.key: now + WINDOW_S for row in rest}
-    return Plan(tuple(_with_room(parcels, sending)), later)
+    # What is new first: what was tried before has failed before.
+    return Plan(tuple(_with_room([*parcels, *tried], sending)), later)
 
 
 def message_key(rows: Sequence[Waiting]) -> str:
@@ -63,11 +68,17 @@ def message_key(rows: Sequence[Waiting]) -> str:
 
 
 def _with_room(parcels: Sequence[Parcel], sending: Mapping[str, int]) -> Iterator[Parcel]:
-    to = Counter(sending)
-    for parcel in parcels:
-        if to.total() < MOST_AT_ONCE and to[parcel.channel] < MOST_TO_ONE:
-            to[parcel.channel] += 1
-            yield parcel
+    """By turns, one for each channel before any has another; ``parcels`` in the order of their worth."""
+    to, left = Counter(sending), list(parcels)
+    for turn in range(MOST_TO_ONE):
+        room, put_off = MOST_AT_ONCE if turn == 0 else SHARED, []
+        for parcel in left:
+            if to[parcel.channel] <= turn and to.total() < room:
+                to[parcel.channel] += 1
+                yield parcel
+            else:
+                put_off.append(parcel)
+        left = put_off
 
 
 def _parcel(message: str, rows: Sequence[Waiting]) -> Parcel:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Literal
 from urllib.parse import quote, urlencode
 
 from msgspec import Struct
 
-from scalescope_server.delivery.notice import Happened, Notice, Severity, notice_key
+from scalescope_server.delivery.notice import Happened, Notice, Severity
 from scalescope_server.store.records import Single
 
 # Updates shown before and after what happened, so that one sees what led to it.
@@ -22,6 +23,8 @@ LONGEST_NAME = 200
 LONGEST_TEXT = 2000
 # Lines of a text; the JSON has all of them.
 MOST_LINES = 20
+# Of a sentence that is too long so many letters at least, or there is no link.
+LEAST_WORDS = 60
 # Whole numbers below are written out.
 EXACT = 1e15
 
@@ -39,7 +42,10 @@ class Run(Struct, frozen=True):
 
 
 class Told(Struct, frozen=True, kw_only=True):
-    """One turn of an alert, as a webhook has it. ``key`` is the same each time it is told to this channel."""
+    """One turn of an alert, as a webhook has it. ``key`` is the same each time it is told to this channel.
+
+    ``unsaid``: how many firings right before it were not told of, since the alert flaps.
+    """
 
     key: str
     happened: Happened
@@ -56,6 +62,7 @@ class Told(Struct, frozen=True, kw_only=True):
     reason: str
     sentence: str
     url: str | None
+    unsaid: int = 0
 
 
 class Message(Struct, frozen=True, kw_only=True):
@@ -75,26 +82,71 @@ class Message(Struct, frozen=True, kw_only=True):
     alerts: list[Told]
 
 
-def message_of(key: str, notices: Sequence[Notice], channel: str, public_url: str | None) -> Message:
-    """What ``notices``, all of one run, tell ``channel`` under the idempotency key ``key``; the gravest first.
+def message_of(key: str, notices: Sequence[Notice], keys: Sequence[str], public_url: str | None) -> Message:
+    """What ``notices``, all of one run, tell under the idempotency key ``key``; the gravest alerts first.
 
+    ``keys``: of each of them. What they tell of one alert stays in the order in which it happened.
     ``public_url``: where people reach the server, without a slash at its end; None: not known, so there are no links.
     """
-    ordered = sorted(notices, key=lambda notice: (_ORDER[notice.severity], notice.at))
-    told = [_told(notice, channel, public_url) for notice in ordered]
-    first = ordered[0]
-    url = link(public_url, ordered)
-    text = "\n".join(_lines(ordered, told))
+    gravest: dict[str, int] = {}
+    for notice in notices:
+        gravest[notice.rule] = min(_ORDER[notice.severity], gravest.get(notice.rule, len(_ORDER)))
+    ordered = sorted(zip(notices, keys, strict=True), key=lambda each: gravest[each[0].rule])
+    told = [_told(notice, of, public_url) for notice, of in ordered]
+    first = ordered[0][0]
+    url = link(public_url, notices)
     return Message(
         key=key,
         type="test" if first.happened == "test" else "alerts",
-        title=title(ordered),
-        text=text if url is None else f"{text}\n{url}",
-        severity=first.severity,
+        title=title([notice for notice, _ in ordered]),
+        text=fitted(lines_of(told), url),
+        severity=min((notice.severity for notice in notices), key=_ORDER.__getitem__),
         url=url,
         run=Run(first.run, first.run_name, first.project, _page(public_url, first.run)),
         alerts=told,
     )
+
+
+def lines_of(told: Sequence[Told]) -> list[str]:
+    """A line for each turn."""
+    return [told[0].sentence] if len(told) == 1 else [f"{one.severity}: {one.sentence}" for one in told]
+
+
+def fitted(lines: Sequence[str], url: str | None, fits: Callable[[str], bool] = lambda _: True) -> str:
+    """As many of ``lines`` as fit, how many were left out, and the link.
+
+    Where not even the first fits it is cut, and where the link leaves no room for a word it is left out.
+    """
+    for shown in range(min(len(lines), MOST_LINES), 0, -1):
+        if fits(text := _text(lines[:shown], len(lines) - shown, url)):
+            return text
+    rest = len(lines) - 1
+    for more, to in ((rest, url), (rest, None), (0, None)):
+        made = partial(_with_line, more=more, url=to)
+        if fits(made(_cut(lines[0], LEAST_WORDS))):
+            break
+    return _longest(lines[0], made, fits)
+
+
+def _longest(line: str, made: Callable[[str], str], fits: Callable[[str], bool]) -> str:
+    """``made`` of as much of ``line`` as fits."""
+    least, most = 1, len(line)
+    while least < most:
+        middle = (least + most + 1) // 2
+        least, most = (middle, most) if fits(made(_cut(line, middle))) else (least, middle - 1)
+    return made(_cut(line, least))
+
+
+def _with_line(line: str, more: int, url: str | None) -> str:
+    return _text([line], more, url)
+
+
+def _text(lines: Sequence[str], more: int, url: str | None) -> str:
+    return "\n".join([*lines, *([f"and {more} more"] if more else []), *([] if url is None else [url])])
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def title(notices: Sequence[Notice]) -> str:
@@ -116,7 +168,7 @@ def sentence(notice: Notice) -> str:
     if notice.happened == "test":
         return "This is a test: whoever reads it is told of alerts on this channel."
     if notice.text and notice.happened == "fired":
-        return fill(notice.text, notice)
+        return fill(notice.text, notice) + _unsaid(notice)
     where = f" at update {notice.step:,}" if notice.step is not None else ""
     if notice.happened == "resolved":
         return f"{one_line(notice.rule)} is over{where}."
@@ -128,7 +180,12 @@ def sentence(notice: Notice) -> str:
     parts.append(f" ({numbers})." if numbers else ".")
     if notice.scale is not None:
         parts.append(f" Loss scale {number(notice.scale)}.")
-    return "".join(parts)
+    return "".join(parts) + _unsaid(notice)
+
+
+def _unsaid(notice: Notice) -> str:
+    times = "once" if notice.unsaid == 1 else f"{notice.unsaid:,} times"
+    return f" It flaps: before that it fired {times} more than was told." if notice.unsaid else ""
 
 
 def fill(template: str, notice: Notice) -> str:
@@ -165,13 +222,12 @@ def number(value: Single) -> str:
 
 def one_line(text: str, longest: int = LONGEST_NAME) -> str:
     """Text from elsewhere in one line, without what is not seen, and not too long."""
-    plain = _UNSEEN.sub(" ", text).strip()
-    return plain if len(plain) <= longest else f"{plain[: longest - 1]}…"
+    return _cut(_UNSEEN.sub(" ", text).strip(), longest)
 
 
-def _told(notice: Notice, channel: str, public_url: str | None) -> Told:
+def _told(notice: Notice, key: str, public_url: str | None) -> Told:
     return Told(
-        key=notice_key(notice, channel),
+        key=key,
         happened=notice.happened,
         rule=notice.rule,
         severity=notice.severity,
@@ -186,14 +242,8 @@ def _told(notice: Notice, channel: str, public_url: str | None) -> Told:
         reason=notice.reason,
         sentence=sentence(notice),
         url=link(public_url, [notice]),
+        unsaid=notice.unsaid,
     )
-
-
-def _lines(notices: Sequence[Notice], told: Sequence[Told]) -> list[str]:
-    if len(notices) == 1:
-        return [told[0].sentence]
-    lines = [f"{one.severity}: {one.sentence}" for one in told[:MOST_LINES]]
-    return lines if len(told) <= MOST_LINES else [*lines, f"and {len(told) - MOST_LINES} more"]
 
 
 def _page(public_url: str | None, run: str) -> str | None:

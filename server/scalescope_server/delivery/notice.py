@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Literal
 
 from msgspec import Struct
 
+from scalescope_server.store.digests import digest_of
 from scalescope_server.store.records import Single
 
 # "test" is of no rule: somebody tries a channel.
 Happened = Literal["fired", "resolved", "test"]
 Severity = Literal["info", "warning", "critical"]
-
-# Half of a SHA-256: no two alerts meet, and it fits a header.
-KEY_DIGITS = 32
 
 
 class Notice(Struct, frozen=True, kw_only=True):
@@ -30,6 +27,7 @@ class Notice(Struct, frozen=True, kw_only=True):
         condition: the rule as a sentence.
         text: the rule's template of the message, "" for the ordinary words.
         scale: the loss scale in force at ``step``.
+        unsaid: how many firings right before it were not told of, since the alert flaps.
     """
 
     rule: str
@@ -48,16 +46,13 @@ class Notice(Struct, frozen=True, kw_only=True):
     condition: str = ""
     text: str = ""
     reason: str = ""
+    unsaid: int = 0
 
 
 def notice_key(notice: Notice, channel: str) -> str:
-    """The same for the same turn on the same channel, however often it is judged or sent, and for no other."""
+    """The same for the same turn on the same channel, however often it is judged, and for no other of its alert.
+
+    A rule that is made again under its name counts its firings anew: the outbox tells its alert from the one before.
+    """
     named = (notice.rule, notice.run, str(notice.firing), notice.happened, channel)
     return digest_of(named)
-
-
-def digest_of(parts: tuple[str, ...]) -> str:
-    """A short name for ``parts``, whatever is in them."""
-    # With its length before each part, so that no two lists read alike.
-    told = "".join(f"{len(part)}:{part}" for part in parts)
-    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:KEY_DIGITS]

@@ -25,7 +25,7 @@ def list_transitions(
         NoAlert: for an id that no alert has.
         BadCursor: for a cursor that did not come from here.
     """
-    _run_and_rule(connection, alert)
+    _check(connection, alert)
     row, limit = tables.transition.c, min(max(limit, 1), MAX_PAST)
     query = select(tables.transition).where(row.alert == alert)
     if cursor is not None:
@@ -39,10 +39,10 @@ def list_deliveries(
     connection: Connection, alert: int, *, limit: int, cursor: str | None
 ) -> tuple[list[DeliveryLine], str | None]:
     """What was told of an alert on which channel, and the cursor of what was told before. As above."""
-    run, rule = _run_and_rule(connection, alert)
+    _check(connection, alert)
     row, limit = tables.delivery.c, min(max(limit, 1), MAX_PAST)
     chosen = [row[name] for name in DeliveryLine.__struct_fields__]
-    query = select(row.key, *chosen).where(row.run == run, row.rule == rule)
+    query = select(row.key, *chosen).where(row.alert == alert)
     if cursor is not None:
         query = query.where(row.key < unpacked_cursor(cursor, tuple[float, int])[1])
     found = connection.execute(query.order_by(row.key.desc()).limit(limit + 1)).all()
@@ -57,9 +57,6 @@ def _following(page: Sequence[Row[Any]]) -> str:
     return packed_cursor((page[-1].at, page[-1].key))
 
 
-def _run_and_rule(connection: Connection, alert: int) -> tuple[int, str]:
-    row = tables.alert.c
-    found = connection.execute(select(row.run, row.name).where(row.key == alert)).one_or_none()
-    if found is None:
+def _check(connection: Connection, alert: int) -> None:
+    if connection.execute(select(tables.alert.c.key).where(tables.alert.c.key == alert)).one_or_none() is None:
         raise NoAlert(alert)
-    return found.run, found.name

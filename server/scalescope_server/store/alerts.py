@@ -17,6 +17,7 @@ from scalescope_server.store.alert_records import (
 )
 from scalescope_server.store.cursors import packed_cursor, unpacked_cursor
 from scalescope_server.store.errors import NoAlert
+from scalescope_server.store.outbox import SUPPRESSED, WAITING
 from scalescope_server.store.values import scale_of
 
 MAX_ALERTS = 200
@@ -75,15 +76,13 @@ def read_alert(connection: Connection, key: int) -> AlertHistory:
 def acknowledge(connection: Connection, key: int, at: float) -> None:
     """Somebody has taken up the firing that is open: no more is told of it than that it is over. :class:`NoAlert`."""
     row, sent = tables.alert.c, tables.delivery.c
-    alert = connection.execute(select(row.run, row.name, row.firings).where(row.key == key)).one_or_none()
-    if alert is None:
+    firing = connection.execute(select(row.firings).where(row.key == key)).scalar_one_or_none()
+    if firing is None:
         raise NoAlert(key)
     connection.execute(update(tables.alert).where(row.key == key, row.is_open).values(acknowledged_at=at))
-    waiting = update(tables.delivery).where(
-        sent.run == alert.run, sent.rule == alert.name, sent.firing == alert.firings, sent.state == "waiting"
-    )
+    waiting = update(tables.delivery).where(sent.alert == key, sent.firing == firing, sent.state == WAITING)
     untried = waiting.where(sent.happened == "fired", sent.message.is_(None))
-    connection.execute(untried.values(state="suppressed", error="acknowledged before it was sent"))
+    connection.execute(untried.values(state=SUPPRESSED, error="acknowledged before it was sent"))
 
 
 def mute(connection: Connection, key: int, until: float | None) -> None:
@@ -135,11 +134,10 @@ def _newest_transitions(alerts: Iterable[int], past: int) -> Select[Any]:
 
 
 def _newest_deliveries(alerts: Iterable[int], past: int) -> Select[Any]:
-    row, alert = tables.delivery.c, tables.alert.c
-    place = func.row_number().over(partition_by=alert.key, order_by=row.key.desc()).label("place")
-    joined = tables.delivery.join(tables.alert, and_(alert.run == row.run, alert.name == row.rule))
+    row = tables.delivery.c
+    place = func.row_number().over(partition_by=row.alert, order_by=row.key.desc()).label("place")
     chosen = [row[name] for name in DeliveryLine.__struct_fields__]
-    ranked = select(alert.key.label("alert"), place, *chosen).select_from(joined).where(alert.key.in_(list(alerts)))
+    ranked = select(row.alert, place, *chosen).where(row.alert.in_(list(alerts)))
     found = ranked.subquery()
     return select(found).where(found.c.place <= past).order_by(found.c.alert, found.c.place)
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
 
 from scalescope_server.store import tables
+from scalescope_server.store.trimming import read_forgotten
 
 # More than anybody reads of.
 MOST_CHANNELS = 500
@@ -72,15 +73,19 @@ def traffic(connection: Connection) -> dict[str, Traffic]:
     """Of each channel that has had any."""
     told = tables.delivery.c
     counts = [func.count().filter(told.state == state) for state in ("waiting", "delivered", "failed")]
-    failed = func.coalesce(func.max(told.key).filter(told.error.is_not(None)), 0)
+    failed = func.coalesce(func.max(told.key).filter(told.error.is_not(None), told.tried_at.is_not(None)), 0)
     tried = func.coalesce(func.max(told.key).filter(told.tried_at.is_not(None)), 0)
     found = connection.execute(select(told.channel, *counts, failed, tried).group_by(told.channel)).all()
-    lasts = select(told.key, told.error, told.tried_at, told.state).where(
+    lasts: Select[Any] = select(told.key, told.error, told.tried_at, told.state).where(
         told.key.in_({key for row in found for key in row[-2:]})
     )
     last = {row.key: row for row in connection.execute(lasts)}
+    past = read_forgotten(connection)
     return {
-        channel: _traffic(tuple(counted), last.get(why), last.get(tried)) for channel, *counted, why, tried in found
+        channel: _traffic(
+            (waiting, *map(sum, zip(kept, past.get(channel, (0, 0)), strict=True))), last.get(why), last.get(tried)
+        )
+        for channel, waiting, *kept, why, tried in found
     }
 
 

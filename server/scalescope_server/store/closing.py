@@ -29,7 +29,7 @@ def close_alerts(connection: Connection, rule: int, at: float, why: str, ending:
         if alert.state != QUIET:
             connection.execute(insert(tables.transition), _transition(alert, at, why))
         if alert.is_open:
-            enter_deliveries(connection, alert.run, _endings(connection, alert, at, why, ending))
+            enter_deliveries(connection, alert.run, _endings(connection, alert, at, why, ending), alert.key)
         connection.execute(update(tables.alert).where(row.key == alert.key).values(_quiet(at, why)))
 
 
@@ -63,7 +63,7 @@ def _transition(alert: Row[Any], at: float, why: str) -> dict[str, Any]:
 def _endings(connection: Connection, alert: Row[Any], at: float, why: str, ending: Ending) -> list[DeliveryRow]:
     row = tables.delivery.c
     told = select(row.notice, row.channel).where(
-        row.run == alert.run, row.rule == alert.name, row.firing == alert.firings, row.happened == "fired"
+        row.alert == alert.key, row.firing == alert.firings, row.happened == "fired"
     )
     found = connection.execute(told.where(row.state != "suppressed")).all()
     return [ending(notice, channel, at, why) for notice, channel in found]

@@ -1,7 +1,9 @@
 """The outbox: notifications that wait to be told, taken by one server at a time, and what became of each.
 
 What is taken is held for :data:`LEASE_S` under the name of who took it. When that server dies, another takes it again
-after that time, under the same message key. All times are of the database's clock, since those of servers may differ.
+after that time, under the same message key. What one alert has to tell one channel goes out in the order in which it
+happened: as long as something of it is tried again, what came later waits. All times are of the database's clock, since
+those of servers may differ.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import Connection, Row, Select, and_, bindparam, case, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Double, Row, Select, and_, bindparam, case, func, or_, select, update
 
 from scalescope_server.store import tables
 from scalescope_server.store.leases import clock_of
@@ -19,11 +21,14 @@ from scalescope_server.store.leases import clock_of
 LEASE_S = 20.0
 # A run tells a channel nothing new so soon after an attempt to tell it something.
 WINDOW_S = 10.0
-# What one transaction looks at.
-MOST_DUE = 500
+# No row is due later than that from now: one that is was stored before the database's clock was set back.
+FARTHEST_S = 1000.0
+# What one transaction looks at: the oldest rows of each channel, so that none keeps another from being looked at.
+MOST_OF_ONE = 200
+MOST_DUE = 5000
 # A channel that nothing is sent to: what it is told is there for open pages at once.
 BROWSER = "browser"
-WAITING, DELIVERED, FAILED = "waiting", "delivered", "failed"
+WAITING, DELIVERED, FAILED, SUPPRESSED = "waiting", "delivered", "failed", "suppressed"
 # "outbox" in ASCII: of servers on one Postgres the one that holds the lock of this number takes what is due.
 TAKING = 0x6F7574626F78
 
@@ -58,21 +63,30 @@ Planner = Callable[[Sequence[Waiting], Mapping[tuple[int, str], float], float], 
 
 
 class Taken(Struct, frozen=True):
-    """A message to be sent now. ``attempt``: from 1. ``notices``: as they were entered."""
+    """A message to be sent now. ``attempt``: from 1. ``notices``: as they were entered, and ``ids`` of their rows.
+
+    ``reached``: those of the channel's targets that an attempt before has reached.
+    """
 
     message: str
     channel: str
     attempt: int
     notices: tuple[dict[str, Any], ...]
+    ids: tuple[str, ...]
+    reached: frozenset[str] = frozenset()
 
 
 class Ending(Struct, frozen=True):
-    """What became of an attempt. ``error``: None where it arrived; ``retry_in_s``: None where it is not tried again."""
+    """What became of an attempt. ``error``: None where it arrived; ``retry_in_s``: None where it is not tried again.
+
+    ``reached``: those of the channel's targets that have it by now.
+    """
 
     message: str
     took_s: float
     error: str | None = None
     retry_in_s: float | None = None
+    reached: frozenset[str] = frozenset()
 
 
 def take(connection: Connection, holder: str, plan: Planner) -> list[Taken]:
@@ -83,13 +97,14 @@ def take(connection: Connection, holder: str, plan: Planner) -> list[Taken]:
 
 
 def take_at(connection: Connection, holder: str, plan: Planner, now: float) -> list[Taken]:
-    due = [_waiting(row) for row in connection.execute(_DUE, {"now": now, "beyond": now + 2 * LEASE_S})]
+    due = [_waiting(row) for row in connection.execute(_DUE, _times(now))]
     if not due:
         return []
     planned = plan(_whole(connection, due), _rests(connection, due, now), now)
     for until, keys in _by_time(planned.later).items():
         connection.execute(update(_TABLE).where(_TABLE.c.key.in_(keys)).values(due_at=until))
-    return [_hold(connection, parcel, holder, now) for parcel in planned.parcels]
+    held = [_hold(connection, parcel, holder, now) for parcel in planned.parcels]
+    return [taken for taken in held if taken is not None]
 
 
 def settle(connection: Connection, holder: str, endings: Iterable[Ending]) -> None:
@@ -101,7 +116,8 @@ def settle_at(connection: Connection, holder: str, endings: Iterable[Ending], no
     row = _TABLE.c
     for ending in endings:
         mine = update(_TABLE).where(row.message == ending.message, row.holder == holder, row.state == WAITING)
-        told = {"holder": None, "leased_until": None, "took_s": ending.took_s, "error": ending.error}
+        told: dict[str, object] = {"holder": None, "leased_until": None, "took_s": ending.took_s}
+        told |= {"error": ending.error, "reached": sorted(ending.reached) or None}
         connection.execute(mine.values(told | _ended(ending, now)))
 
 
@@ -113,10 +129,13 @@ def let_go(connection: Connection, holder: str) -> None:
 
 def due_in(connection: Connection) -> float | None:
     """Seconds until something can be taken, 0 or less where it can be now; None where nothing waits."""
-    row = _TABLE.c
-    waiting = select(func.min(case((row.holder.is_(None), row.due_at), else_=row.leased_until)))
-    at = connection.execute(waiting.where(row.state == WAITING)).scalar_one()
-    return None if at is None else at - clock_of(connection)
+    now = clock_of(connection)
+    at = connection.execute(_NEXT, _times(now)).scalar_one()
+    return None if at is None else at - now
+
+
+def _times(now: float) -> dict[str, float]:
+    return {"now": now, "beyond": now + 2 * LEASE_S, "farthest": now + FARTHEST_S}
 
 
 def _ended(ending: Ending, now: float) -> dict[str, object]:
@@ -153,13 +172,24 @@ def _rests(connection: Connection, due: Sequence[Waiting], now: float) -> dict[t
     return found
 
 
-def _hold(connection: Connection, parcel: Parcel, holder: str, now: float) -> Taken:
+def _hold(connection: Connection, parcel: Parcel, holder: str, now: float) -> Taken | None:
+    """Those of its rows that wait yet: the judge, or somebody, may have taken one back since they were read."""
     row = _TABLE.c
-    chosen = row.key.in_(parcel.rows)
     held = {"message": parcel.message, "holder": holder, "leased_until": now + LEASE_S, "tried_at": now}
-    connection.execute(update(_TABLE).where(chosen).values(held | {"attempts": row.attempts + 1}))
-    found = connection.execute(select(row.notice, row.attempts).where(chosen).order_by(row.key)).all()
-    return Taken(parcel.message, parcel.channel, found[0].attempts, tuple(one.notice for one in found))
+    waiting = update(_TABLE).where(row.key.in_(parcel.rows), row.state == WAITING)
+    holding = waiting.values(held | {"attempts": row.attempts + 1})
+    returned = connection.execute(holding.returning(row.key, row.id, row.notice, row.attempts, row.reached)).all()
+    found = sorted(returned, key=lambda one: one.key)
+    if not found:
+        return None
+    return Taken(
+        parcel.message,
+        parcel.channel,
+        found[0].attempts,
+        tuple(one.notice for one in found),
+        tuple(one.id for one in found),
+        frozenset(found[0].reached or ()),
+    )
 
 
 def _by_time(later: Mapping[int, float]) -> dict[float, list[int]]:
@@ -174,19 +204,35 @@ def _waiting(row: Row[Any]) -> Waiting:
 
 
 _TABLE = tables.delivery
-_ROWS: Select[Any] = (
-    select(*(_TABLE.c[name] for name in Waiting.__struct_fields__))
-    .where(_TABLE.c.state == WAITING)
-    .order_by(_TABLE.c.due_at, _TABLE.c.key)
-)
+_OLDER = tables.delivery.alias("older")
+_NOW, _BEYOND, _FARTHEST = (bindparam(name, type_=Double) for name in ("now", "beyond", "farthest"))
+
+
+def _is_due(at: ColumnElement[float]) -> ColumnElement[bool]:
+    return or_(at <= _NOW, at > _FARTHEST)
+
+
+_ROWS: Select[Any] = select(*(_TABLE.c[name] for name in Waiting.__struct_fields__)).where(_TABLE.c.state == WAITING)
 # Held by nobody, or by a server that is gone; a lease that would end in the far future is of a clock that was set back.
-_FREE = or_(
-    _TABLE.c.holder.is_(None),
-    _TABLE.c.leased_until <= bindparam("now"),
-    _TABLE.c.leased_until > bindparam("beyond"),
+_FREE = or_(_TABLE.c.holder.is_(None), _TABLE.c.leased_until <= _NOW, _TABLE.c.leased_until > _BEYOND)
+# What the same alert has to tell the same channel before it, and cannot go out with it.
+_AHEAD = (
+    select(_OLDER.c.key)
+    .where(_OLDER.c.alert == _TABLE.c.alert, _OLDER.c.channel == _TABLE.c.channel, _OLDER.c.state == WAITING)
+    .where(_OLDER.c.key < _TABLE.c.key, or_(_OLDER.c.message.is_not(None), ~_is_due(_OLDER.c.due_at)))
+    .exists()
 )
-_DUE = _ROWS.where(_TABLE.c.due_at <= bindparam("now"), _FREE).limit(MOST_DUE)
+_IN_TURN = or_(_TABLE.c.message.is_not(None), ~_AHEAD)
+_PLACE = func.row_number().over(partition_by=_TABLE.c.channel, order_by=_TABLE.c.key).label("place")
+_OLDEST = _ROWS.add_columns(_PLACE).where(_is_due(_TABLE.c.due_at), _FREE, _IN_TURN).subquery()
+_DUE = select(_OLDEST).where(_OLDEST.c.place <= MOST_OF_ONE).order_by(_OLDEST.c.place, _OLDEST.c.key).limit(MOST_DUE)
 _OF_MESSAGES = _ROWS.where(_TABLE.c.message.in_(bindparam("messages", expanding=True)))
+_LEASE_ENDS = case((_TABLE.c.leased_until > _BEYOND, _NOW), else_=_TABLE.c.leased_until)
+_DUE_AT = case((_TABLE.c.due_at > _FARTHEST, _NOW), else_=_TABLE.c.due_at)
+_NEXT = select(func.min(case((_TABLE.c.holder.is_(None), _DUE_AT), else_=_LEASE_ENDS))).where(
+    _TABLE.c.state == WAITING, _IN_TURN
+)
+# A run rests after something new was tried. An attempt made again tells nothing new.
 _RESTING: Select[Any] = select(
     _TABLE.c.run,
     _TABLE.c.channel,
@@ -194,7 +240,7 @@ _RESTING: Select[Any] = select(
 ).where(
     _TABLE.c.channel.in_(bindparam("channels", expanding=True)),
     or_(
-        and_(_TABLE.c.state == DELIVERED, _TABLE.c.due_at > bindparam("now")),
-        and_(_TABLE.c.state == WAITING, _TABLE.c.message.is_not(None)),
+        and_(_TABLE.c.state == DELIVERED, _TABLE.c.due_at > _NOW),
+        and_(_TABLE.c.state == WAITING, _TABLE.c.message.is_not(None), _TABLE.c.attempts == 1),
     ),
 )

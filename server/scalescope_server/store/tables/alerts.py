@@ -78,6 +78,7 @@ alert = Table(
     UniqueConstraint("run", "rule"),
     Index("alert_state", "state", "key"),
     Index("alert_rule", "rule"),
+    Index("alert_since", "since_at", "key"),
     postgresql_with=CHANGING,
 )
 
@@ -101,10 +102,12 @@ transition = Table(
     Index("transition_alert", "alert", "key"),
 )
 
-# The outbox: what one turn of an alert has to tell one channel (see ``delivery``). ``notice`` is all that its message
-# is made of, ``id`` the same at each attempt and for no other. ``state``: waiting, delivered, failed (given up) or
-# suppressed (acknowledged, muted, silenced or within the cool-down). ``due_at`` and ``leased_until`` are by the
-# database's clock; what goes out as one has the same ``message``.
+# The outbox: what one turn of an alert has to tell one channel (see ``delivery``). ``alert``: the key of its row, which
+# goes with the run only; null of rows that were stored before there was this column and whose alert had another name.
+# ``notice`` is all that its message is made of, ``id`` the same at each attempt and for no other. ``state``: waiting,
+# delivered, failed (given up) or suppressed (acknowledged before it was tried, or it fired again before that).
+# ``due_at`` and ``leased_until`` are by the database's clock; what goes out as one has the same ``message``.
+# ``reached``: those of the channel's targets that have it already, by their digests.
 delivery = Table(
     "delivery",
     metadata,
@@ -126,8 +129,20 @@ delivery = Table(
     Column("tried_at", Double),
     Column("took_s", Double),
     Column("error", Text),
+    Column("alert", Key),
+    Column("reached", Json),
     Index("delivery_due", "state", "due_at"),
     Index("delivery_run", "run", "key"),
+    Index("delivery_alert", "alert", "channel", "state", "key"),
+)
+
+# How many of a channel's deliveries had arrived or were given up of those that are not kept any more.
+forgotten = Table(
+    "forgotten",
+    metadata,
+    Column("channel", String(128), primary_key=True),
+    Column("delivered", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
 )
 
 # Nothing is told of the runs of the projects that ``project`` (a glob) matches, between the two times.
