@@ -64,7 +64,10 @@ def _heads(firings: Sequence[Firing], palette: Palette) -> Json:
 def _sentence(firing: Firing) -> str:
     until = "it still does" if firing.last_step is None else f"until update {firing.last_step:,}"
     culprit = f"<br>{plain(firing.culprit, _ROOM)}" if firing.culprit else ""
-    return f"{plain(firing.rule, _ROOM)} fired at update {firing.first_step:,}, {until}{culprit}"
+    began = (
+        f"after update {firing.first_step:,} while none came" if firing.by_time else f"at update {firing.first_step:,}"
+    )
+    return f"{plain(firing.rule, _ROOM)} fired {began}, {until}{culprit}"
 
 
 def _colour(firing: Firing, palette: Palette) -> str:
