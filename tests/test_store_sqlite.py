@@ -42,6 +42,26 @@ def test_commits_are_on_the_disk_and_readers_never_wait_for_them(store: Store) -
         assert pragmas(engine, "journal_mode", "synchronous", "foreign_keys", "busy_timeout") == ["wal", full, 1, 5000]
 
 
+def test_pages_that_change_with_every_commit_go_into_the_file_together(store: Store, database: str) -> None:
+    before = Path(database).stat().st_size
+    for _ in range(6):
+        with store._writing.begin() as connection:
+            connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS much (body BLOB)")
+            connection.exec_driver_sql("INSERT INTO much VALUES (zeroblob(1000000))")
+    assert Path(database).stat().st_size == before
+    assert Path(f"{database}-wal").stat().st_size > 6_000_000
+
+
+def test_what_one_batch_changes_is_held_until_its_commit(store: Store, database: str) -> None:
+    log = Path(f"{database}-wal")
+    with store._writing.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE much (body BLOB)")
+        before = log.stat().st_size
+        for _ in range(6):
+            connection.exec_driver_sql("INSERT INTO much VALUES (zeroblob(1000000))")
+        assert log.stat().st_size == before
+
+
 def test_a_reader_cannot_write(store: Store) -> None:
     with store._reading.connect() as connection, pytest.raises(OperationalError, match="readonly"):
         connection.exec_driver_sql("DELETE FROM run")

@@ -22,6 +22,11 @@ from scalescope_server.store.telegrams import Alone, Telegraph
 BUSY_MS = 5000
 # Short read transactions at once; a page needs one for a few milliseconds.
 READERS = 16
+# What the writer keeps of the file, in KiB: all that one batch changes, so that nothing of it is written out and read
+# back before the commit.
+WRITER_CACHE_KIB = 16 * 1024
+# Pages in the log, 16 MB, before they go into the file: those that change with every commit go there less often.
+LOG_PAGES = 4096
 # Between two looks at how far a copy is: 16 MB.
 COPIED_PAGES = 4096
 
@@ -37,7 +42,9 @@ class Sqlite:
         return str(self.file)
 
     def writing(self) -> Engine:
-        return self._engine(begin="BEGIN IMMEDIATE")
+        engine = self._engine(begin="BEGIN IMMEDIATE")
+        event.listen(engine, "connect", _write_much)
+        return engine
 
     def reading(self) -> Engine:
         engine = self._engine(begin="BEGIN")
@@ -123,6 +130,11 @@ def _configure(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _write_much(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    connection.cursor().execute(f"PRAGMA cache_size = -{WRITER_CACHE_KIB}")
+    connection.cursor().execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
 
 
 def _only_read(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
