@@ -1,10 +1,12 @@
 """What the server stores a second, durable and with its roll-ups kept, beside the bare engine and beside Trackio.
 
 A server in a process of its own takes records through its socket, from a sender that has them encoded: updates with 20
-numbers of the user each, then samples of 148 parameters. The ceiling is the bare engine with the very rows that came of
-it, in commits of the same size, each on the disk (see ``raw_engines``). All are run in turn; told are the medians over
-the rounds. A trainer that sends a thousand updates a second tells what an acknowledgement takes when nothing waits;
-ten minutes of training, sent as fast as it goes, tell what the server holds.
+numbers of the user each, then samples of 148 parameters. The server has stored another run before and come to rest:
+what it does once when it begins is no part of it. The ceiling is the bare engine with the very rows that came of it, in
+commits of the same size, each on the disk (see ``raw_engines``). All are run in turn; told are the medians over the
+rounds, and beside them what the server takes of a processor for each, which others on the machine change less. A
+trainer that sends a thousand updates a second tells what an acknowledgement takes when nothing waits; ten minutes of
+training, sent as fast as it goes, tell what the server holds.
 
     python -m benchmarks.ingest [--updates 50000] [--samples 10000] [--rounds 3]
 """
@@ -66,6 +68,12 @@ def samples(count: int, *, tallied: bool = False) -> list[Record]:
     return found
 
 
+def beyond(step: int) -> list[Record]:
+    """A record of each sort, of an update that no commit of the bare engine has."""
+    say = Dictation()
+    return [say.layout(), say.steps(step, 1), say.sample(step), *say.tallies(step)]
+
+
 def training(minutes: int) -> Iterator[list[Record]]:
     """Each tenth of a training of so many minutes, numbered on its own."""
     part = minutes * 60 * PACE // 10
@@ -87,9 +95,14 @@ def one_round(engine: Engine, updated: int, sampled: int) -> dict[str, float]:
         database = engine.new()
         count = steps if name == "updates" else steps // EVERY
         with served(database) as server:
+            send(server.url, hello("before"), frames(beyond(steps)))
+            server.settle()
+            before = server.cpu_s()
             sent = send(server.url, hello(name), frames(records))
+            taken = server.cpu_s() - before
         raw = engine.raw(database, tables, commits(steps, sent.acks))
         found |= {f"{name}/s": count / sent.seconds, f"{name}/s, bare engine": count / raw}
+        found[f"{name}: microseconds of a processor for each"] = taken / count * 1e6
         found |= {f"{name}: share": raw / sent.seconds, f"{name}: in a commit": count / sent.acks}
         found[f"{name}: p99 ms of an acknowledgement, all at once"] = sent.p99_ms()
     return found

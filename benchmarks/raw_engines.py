@@ -1,5 +1,7 @@
 """What the engine reaches with the rows of a filled store: the same rows, in commits of the same size, as durable.
 
+Its settings are those of the store.
+
 Nothing is decoded, checked, numbered or folded, and no row is built while the clock runs: an honest ceiling for
 anything that stores these rows one by one. Roll-ups are left out of it; keeping them is our affair.
 """
@@ -12,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import psycopg
+from scalescope_server.store.sqlite import LOG_PAGES, WRITER_CACHE_KIB
 from sqlalchemy import make_url
 
 # A table, what its rows are ordered by, and the steps a commit takes of it.
@@ -27,7 +30,7 @@ def sqlite_seconds(folder: str, filled: str, tables: Sequence[str], commits: Seq
         statements = [row[0] for row in source.execute(_SQLITE_SCHEMA.format(_listed(tables))) if row[0]]
         chunks = [[(table, _rows(source, table, commit)) for table in tables] for commit in commits]
     target = sqlite3.connect(new, isolation_level=None)
-    for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", *statements):
+    for statement in (*_SETTINGS, *statements):
         target.execute(statement)
     began = time.perf_counter()
     for chunk in chunks:
@@ -71,5 +74,9 @@ def _copied(connection: psycopg.Connection[tuple[object, ...]], table: str, comm
         return b"".join(copy)
 
 
+_SETTINGS = (
+    *("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"),
+    *(f"PRAGMA cache_size = -{WRITER_CACHE_KIB}", f"PRAGMA wal_autocheckpoint = {LOG_PAGES}"),
+)
 _SQLITE_SCHEMA = "SELECT sql FROM sqlite_master WHERE tbl_name IN ({}) ORDER BY type DESC"
 _CHOSEN = "SELECT * FROM {0} WHERE step >= {1} AND step < {2}"

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,19 @@ class Server:
         """What it holds in memory now, on Linux."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def cpu_s(self) -> float:
+        """The seconds of a processor that it has taken so far, on Linux."""
+        told = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+
+    def settle(self) -> None:
+        """Wait until it does nothing more: what a server does once when it begins is over. At most 20 s."""
+        for _ in range(40):
+            before = self.cpu_s()
+            time.sleep(0.5)
+            if self.cpu_s() - before <= 0.02:
+                return
 
 
 @contextmanager
