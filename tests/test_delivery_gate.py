@@ -36,7 +36,7 @@ tried = {
     "own module": lambda: open(os.__file__).close(),
 }
 told = []
-close_gate([parse_network("127.0.0.1")], told.append)
+close_gate([parse_network("127.0.0.1")], lambda why, of_address: told.append(why))
 found = {}
 for name, action in tried.items():
     try:

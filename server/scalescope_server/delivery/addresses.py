@@ -72,6 +72,15 @@ def refusal(address: str, allowed: Sequence[Network] = ()) -> str | None:
     return None if what is None else f"{address} is {what}"
 
 
+def is_numeric(host: str) -> bool:
+    """Whether ``host`` is an address itself, and no name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def parse_network(text: str) -> Network:
     """An address or a network ("10.1.0.0/16") of the settings. Raises :class:`ValueError`."""
     return ipaddress.ip_network(text.strip())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import site
 import sys
 from collections.abc import Sequence
@@ -15,8 +16,9 @@ from collections.abc import Sequence
 import msgspec
 
 from scalescope_server.delivery.addresses import Network
-from scalescope_server.delivery.apprise_program import Answer, Job, Kind
-from scalescope_server.delivery.messages import Message
+from scalescope_server.delivery.apprise_program import Answer, Job
+from scalescope_server.delivery.apprise_targets import Kind
+from scalescope_server.delivery.messages import Message, lines_of
 from scalescope_server.delivery.outcome import DELIVERED, Outcome
 
 PROGRAM = ("-P", "-s", "-m", "scalescope_server.delivery.apprise_program")
@@ -29,27 +31,45 @@ NOWHERE = os.path.join(os.path.abspath(os.sep), "nonexistent")  # noqa: PTH100, 
 _KINDS: dict[str, Kind] = {"critical": "failure", "warning": "warning", "info": "info"}
 
 
-async def tell(url: str, message: Message, *, allowed: Sequence[Network], within_s: float = WITHIN_S) -> Outcome:
-    """Send ``message`` to the service at ``url``."""
+async def tell(
+    url: str,
+    message: Message,
+    *,
+    allowed: Sequence[Network],
+    reached: frozenset[str] = frozenset(),
+    within_s: float = WITHIN_S,
+) -> Outcome:
+    """Send ``message`` to the service at ``url``, there to all targets but those that are ``reached`` already."""
     over = all(told.happened == "resolved" for told in message.alerts)
     job = Job(
         url=url,
         title=harmless(message.title),
-        text=harmless(message.text),
+        lines=tuple(map(harmless, lines_of(message.alerts))),
+        link=message.url,
         kind="success" if over else _KINDS[message.severity],
         allowed=tuple(str(network) for network in allowed),
+        reached=tuple(sorted(reached)),
     )
+    said: list[bytes] = []
     try:
-        answer = await _ask(job, within_s)
+        await _ask(job, said, within_s)
+        answer = msgspec.json.decode(said.pop() if said else b"", type=Answer)
     except TimeoutError:
-        return Outcome(f"the service did not take it within {within_s:g} s")
+        outcome = Outcome(f"the service did not take it within {within_s:g} s")
     except (OSError, msgspec.DecodeError):
-        return Outcome("apprise does not run: see that pip install 'scalescope[server]' has installed it")
+        outcome = Outcome("apprise does not run: see that pip install 'scalescope[server]' has installed it")
+    else:
+        outcome = _judge(answer)
+    return outcome if outcome.error is None else msgspec.structs.replace(outcome, reached=_digests(said))
+
+
+def _judge(answer: Answer) -> Outcome:
     if answer.sent:
         return DELIVERED
     if answer.refused is not None:
         why = f"nothing is sent there, since {answer.refused}"
-        return Outcome(f"{why}: if it should be, add it to allow_targets in the server's settings file", final=True)
+        hint = "if it should be, add it to allow_targets in the server's settings file"
+        return Outcome(f"{why}: {hint}", final=answer.final)
     if not answer.understood:
         return Outcome(f"apprise does not understand the address: {answer.said}", final=True)
     return Outcome(f"the service did not take it: {answer.said or 'it does not say why'}")
@@ -61,8 +81,11 @@ def harmless(text: str) -> str:
     return text.replace("@", "@\u200b").replace("<!", "<\u200b!").replace("<#", "<\u200b#")
 
 
-async def _ask(job: Job, within_s: float) -> Answer:
-    """Let the program do ``job``. Raises :class:`TimeoutError`, and :class:`msgspec.DecodeError` where it broke."""
+async def _ask(job: Job, said: list[bytes], within_s: float) -> None:
+    """Let the program do ``job``; ``said`` gets its lines as they come, also those of one that is ended.
+
+    Raises :class:`TimeoutError`.
+    """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *PROGRAM,
@@ -71,14 +94,24 @@ async def _ask(job: Job, within_s: float) -> Answer:
         stderr=asyncio.subprocess.DEVNULL,
         env=_environment(),
     )
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
         async with asyncio.timeout(within_s):
-            told, _ = await process.communicate(msgspec.json.encode(job))
-        return msgspec.json.decode(told, type=Answer)
+            process.stdin.write(msgspec.json.encode(job))
+            process.stdin.close()
+            while line := await process.stdout.readline():
+                said.append(line)
+            await process.wait()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+def _digests(said: Sequence[bytes]) -> frozenset[str]:
+    """Whom the program has reached, of its whole lines."""
+    return frozenset(line.decode().strip() for line in said if re.fullmatch(rb"[0-9a-f]+\n", line))
 
 
 def _environment() -> dict[str, str]:

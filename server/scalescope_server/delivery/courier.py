@@ -133,7 +133,7 @@ class Courier:
         try:
             notices = msgspec.convert(taken.notices, list[Notice])
             message = message_of(taken.message, notices, taken.ids, self._public_url)
-            return await self._sender.send(taken.channel, channels, message)
+            return await self._sender.send(taken.channel, channels, message, taken.reached)
         except msgspec.ValidationError:
             return Outcome("another version of this server has written what this one cannot read")
         except Exception:
@@ -143,14 +143,15 @@ class Courier:
     def _ending(self, taken: Taken, outcome: Outcome, took_s: float) -> Ending:
         if outcome.error is None:
             return Ending(taken.message, took_s)
+        reached = taken.reached | outcome.reached
         if outcome.final or self._backoff.is_last(taken.attempt):
             logger.error("channel %r: given up after attempt %d: %s", taken.channel, taken.attempt, outcome.error)
-            return Ending(taken.message, took_s, outcome.error)
+            return Ending(taken.message, took_s, outcome.error, reached=reached)
         wait_s = self._backoff.wait_s(taken.attempt, self._draw(), outcome.retry_after_s)
         logger.warning(
             "channel %r, attempt %d: %s; again in %.0f s", taken.channel, taken.attempt, outcome.error, wait_s
         )
-        return Ending(taken.message, took_s, outcome.error, wait_s)
+        return Ending(taken.message, took_s, outcome.error, wait_s, reached)
 
     async def _settle(self, ending: Ending) -> None:
         await asyncio.wrap_future(self._store.writer.settle_deliveries(self._holder, [ending]))

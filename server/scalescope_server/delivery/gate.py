@@ -29,15 +29,18 @@ class RefusedError(PermissionError):
     """The gate was closed. Libraries take it for a connection that failed, or a file that cannot be read."""
 
 
-def close_gate(allowed: Sequence[Network], told: Callable[[str], None]) -> None:
-    """From now on this process is held to it. ``told``: hears why something was refused."""
+def close_gate(allowed: Sequence[Network], told: Callable[[str, bool], None]) -> None:
+    """From now on this process is held to it.
+
+    ``told``: hears why something was refused, and whether it was a connection to an address.
+    """
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
         if event == "open" and _writes(arguments):
             # What libraries would like to keep for the next time: nobody has to know.
             raise RefusedError("files are not written")
         if (why := _refusal(event, arguments, allowed)) is not None:
-            told(why)
+            told(why, event in _SENDS)
             raise RefusedError(why)
 
     sys.addaudithook(hook)

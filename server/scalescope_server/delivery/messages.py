@@ -123,7 +123,7 @@ def fitted(lines: Sequence[str], url: str | None, fits: Callable[[str], bool] = 
     rest = len(lines) - 1
     for more, to in ((rest, url), (rest, None), (0, None)):
         made = partial(_with_line, more=more, url=to)
-        if fits(made(_cut(lines[0], LEAST_WORDS))):
+        if fits(made(cut(lines[0], LEAST_WORDS))):
             break
     return _longest(lines[0], made, fits)
 
@@ -133,8 +133,8 @@ def _longest(line: str, made: Callable[[str], str], fits: Callable[[str], bool])
     least, most = 1, len(line)
     while least < most:
         middle = (least + most + 1) // 2
-        least, most = (middle, most) if fits(made(_cut(line, middle))) else (least, middle - 1)
-    return made(_cut(line, least))
+        least, most = (middle, most) if fits(made(cut(line, middle))) else (least, middle - 1)
+    return made(cut(line, least))
 
 
 def _with_line(line: str, more: int, url: str | None) -> str:
@@ -145,7 +145,8 @@ def _text(lines: Sequence[str], more: int, url: str | None) -> str:
     return "\n".join([*lines, *([f"and {more} more"] if more else []), *([] if url is None else [url])])
 
 
-def _cut(text: str, longest: int) -> str:
+def cut(text: str, longest: int) -> str:
+    """``text``, or its beginning with a mark that there is more."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
@@ -222,7 +223,7 @@ def number(value: Single) -> str:
 
 def one_line(text: str, longest: int = LONGEST_NAME) -> str:
     """Text from elsewhere in one line, without what is not seen, and not too long."""
-    return _cut(_UNSEEN.sub(" ", text).strip(), longest)
+    return cut(_UNSEEN.sub(" ", text).strip(), longest)
 
 
 def _told(notice: Notice, key: str, public_url: str | None) -> Told:

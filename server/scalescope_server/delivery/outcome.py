@@ -9,11 +9,13 @@ class Outcome(Struct, frozen=True):
     """``error``: why it did not arrive, in a sentence that holds no secret; None where it did.
 
     ``final``: trying again would be of no use. ``retry_after_s``: what the receiver asks to wait, if it does.
+    ``reached``: where there are several targets, by digest, those that have it though others do not.
     """
 
     error: str | None = None
     final: bool = False
     retry_after_s: float | None = None
+    reached: frozenset[str] = frozenset()
 
 
 DELIVERED = Outcome()

@@ -26,8 +26,13 @@ class Sender:
     resolve: Resolve = resolve
     trust: Trust = system_trust
 
-    async def send(self, name: str, channels: Mapping[str, ChannelRow], message: Message) -> Outcome:
-        """Send ``message`` to the channel called ``name``: a command of the settings, else one of ``channels``."""
+    async def send(
+        self, name: str, channels: Mapping[str, ChannelRow], message: Message, reached: frozenset[str] = frozenset()
+    ) -> Outcome:
+        """Send ``message`` to the channel called ``name``: a command of the settings, else one of ``channels``.
+
+        ``reached``: those of its targets that have it already.
+        """
         if (found := self.commands.get(name)) is not None:
             return await command.run(found, message)
         row = channels.get(name)
@@ -39,11 +44,11 @@ class Sender:
             config = config_of(row.kind, row.config)
         except BadChannelError as error:
             return Outcome(str(error), final=True)
-        return await self._send(config, message)
+        return await self._send(config, message, reached)
 
-    async def _send(self, config: Config, message: Message) -> Outcome:
+    async def _send(self, config: Config, message: Message, reached: frozenset[str]) -> Outcome:
         if not isinstance(config, Webhook):
-            return await apprising.tell(config.url, message, allowed=self.allowed)
+            return await apprising.tell(config.url, message, allowed=self.allowed, reached=reached)
         return await webhook.post(
             parse_target(config.url),
             config.secret,

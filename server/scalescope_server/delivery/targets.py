@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from scalescope_server.delivery.addresses import Network, refusal
+from scalescope_server.delivery.addresses import Network, is_numeric, refusal
 from scalescope_server.delivery.outcome import UndeliverableError
 
 MAX_URL = 2048
@@ -99,18 +99,20 @@ async def open_checked(
     """A connection to ``target``.
 
     Raises:
-        UndeliverableError: if its name leads nowhere, to where nothing may be sent, or nobody answers there.
+        UndeliverableError: if its name leads nowhere, to where nothing may be sent, or nobody answers there. What a
+            name leads to may be another thing a moment later, so it is final for an address alone.
     """
     try:
         places = await resolve(target.host, target.port)
-    except OSError as error:
-        raise UndeliverableError(f"the name {target.host!r} leads nowhere: {error.strerror or error}") from error
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else None
+        raise UndeliverableError(f"the name {target.host!r} leads nowhere: {why or error}") from error
     for _, address in places:
         if (why := refusal(str(address[0]), allowed)) is not None:
             raise UndeliverableError(
                 f"nothing is sent to {target.host!r}, since {why}: if it should be, add it to allow_targets in the "
                 "server's settings file",
-                final=True,
+                final=is_numeric(target.host),
             )
     # To read whom the system trusts takes longer than the event loop may wait.
     tls = await asyncio.to_thread(trust) if target.tls else None
