@@ -168,9 +168,9 @@ def test_a_backtest_names_each_firing_and_how_often_it_fired_on_healthy_runs(sto
     assert (found["count"], found["healthy_runs"], found["healthy_count"], found["updates"]) == (2, 1, 0, 43)
     falling, well = found["runs"]
     assert [(f["step"], f["held_step"], f["until_step"], f["steps"], f["value"]) for f in falling["firings"]] == [
-        *((6, 5, 15, 9, 0.5), (21, 20, None, None, 0.5))
+        *((6, 5, 15, 9, 0.5), (21, 20, 22, 1, 0.5))
     ]
-    assert (falling["state"], well["state"], well["healthy"], well["count"]) == ("firing", "quiet", True, 0)
+    assert (falling["state"], well["state"], well["healthy"], well["count"]) == ("quiet", "quiet", True, 0)
     last = post(stored, "/api/rules/backtest", asked | {"last": 8})
     assert [(run["updates"], run["first_step"], run["count"]) for run in last["runs"]] == [(8, 15, 1), (8, 12, 0)]
 

@@ -107,7 +107,7 @@ def test_a_server_is_asked_as_well(served: Served, file: Path, capsys: pytest.Ca
     until(lambda: bool(served.store.reader.rule_book().rules))
     assert main(["rules", "import", str(file), "--url", served.url]) == 0
     assert main(["rules", "backtest", str(file), "--run", "run", "--url", served.url]) == 0
-    assert "at step 2, still on, value 0.5" in capsys.readouterr().out
+    assert "at step 2, for 1 step, value 0.5" in capsys.readouterr().out
     assert main(["rules", "export", "--url", served.url]) == 0
     assert "name: thrash" in capsys.readouterr().out
     file.write_text(FILE.replace("scale < 1", "scale <"), encoding="utf-8")

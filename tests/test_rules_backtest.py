@@ -6,9 +6,10 @@ import numpy as np
 from scalescope_server.rules.alert import Alert, State, Transition
 from scalescope_server.rules.backtest import Firing, backtest
 from scalescope_server.rules.compiled import Compiled, compile_rule
+from scalescope_server.rules.course import Start
 from scalescope_server.rules.spec import Rule
 from scalescope_server.rules.stretch import Stretch, Told, stretch_of
-from scalescope_server.rules.ticks import Pulse, Tick
+from scalescope_server.rules.ticks import Tick
 from scalescope_server.rules.watch import Watch
 
 
@@ -67,11 +68,65 @@ def test_time_passes_between_stored_updates_as_it_did() -> None:
     assert cut == found
 
 
-def test_what_has_passed_since_the_last_update_counts_unless_the_run_has_finished() -> None:
-    past = stretch_of([Tick(0, 0, 0.0, {})])
-    silent = backtest(rule("when no update for 10 min"), [past], now=Pulse(900.0, 0.0, "silent"))
-    assert [firing.at for firing in silent.firings] == [600.0]
-    assert backtest(rule("when no update for 10 min"), [past], now=Pulse(900.0, 0.0, "finished")).firings == ()
+def one(*times: float, segment: int = 0, first: int = 0) -> Stretch:
+    """Updates of one start at these times, at a scale of 1."""
+    return stretch_of([Tick(segment, first + step, at, {"scale": 1.0}) for step, at in enumerate(times)])
+
+
+def tried(sentence: str, *past: Stretch, starts: list[Start], until: float = 10_000.0) -> list[tuple[float, ...]]:
+    """When it fired and was resolved, of each firing."""
+    found = backtest(rule(sentence), past, starts=starts, silent_after_s=60.0, until=until)
+    return [(f.at,) if f.until_at is None else (f.at, f.until_at) for f in found.firings]
+
+
+def test_a_run_that_has_finished_is_late_with_nothing_and_what_fires_ends_with_it() -> None:
+    finished = [Start(0, 0.0, heard_at=900.0, ending="finished", ended_at=900.0)]
+    assert tried("when no update for 20 min", one(0.0), starts=finished) == []
+    assert tried("when no update for 10 min", one(0.0), starts=finished) == [(600.0, 900.0)]
+    assert tried("when scale == 1", one(5.0), starts=finished) == [(5.0, 900.0)]
+    assert tried("when scale == 1 for 20 min", one(5.0), starts=finished) == []
+    assert tried("when run is silent", one(0.0), starts=finished) == []
+    assert tried("when run is finished", one(0.0), starts=finished) == [(900.0, 900.0)]
+
+
+def test_a_run_falls_silent_so_long_after_its_last_sign_of_life() -> None:
+    dead = [Start(0, 0.0, heard_at=100.0)]
+    assert tried("when run is silent", one(0.0), starts=dead) == [(160.0,)]
+    assert tried("when run is silent for 5 min", one(0.0), starts=dead) == [(460.0,)]
+    assert tried("when run is silent for 5 min", one(0.0), starts=dead, until=459.0) == []
+    assert tried("when no update for 2 min and run is running", one(0.0), starts=dead) == [(120.0, 160.0)]
+    assert tried("when run is running for 90 s", one(10.0), starts=dead) == [(90.0, 160.0)]
+
+
+def test_a_crash_is_told_when_it_came_and_what_is_kept_firing_is_resolved_by_time_alone() -> None:
+    crashed = [Start(0, 0.0, heard_at=50.0, ending="crashed", ended_at=50.0)]
+    assert tried("when run is crashed", one(0.0), starts=crashed) == [(50.0,)]
+    again = [*crashed, Start(1, 80.0, heard_at=100.0)]
+    later = one(90.0, 95.0, segment=1, first=1)
+    assert tried("when run is crashed", one(0.0), later, starts=again, until=100.0) == [(50.0, 80.0)]
+    kept = "when run is crashed keep firing for 2 min"
+    assert tried(kept, one(0.0), later, starts=again, until=199.0) == [(50.0,)]
+    assert tried(kept, one(0.0), later, starts=again, until=200.0) == [(50.0, 200.0)]
+
+
+def test_before_its_first_update_a_new_start_is_not_late_with_one() -> None:
+    starts = [Start(0, 0.0, heard_at=0.0), Start(1, 5_000.0, heard_at=6_000.0)]
+    again = one(6_000.0, segment=1, first=1)
+    assert tried("when no update for 10 min and run is running", one(0.0), again, starts=starts, until=6_000.0) == []
+    assert tried("when run is silent", one(0.0), again, starts=starts, until=6_000.0) == [(60.0, 5_000.0)]
+    soon = [Start(0, 0.0, heard_at=0.0), Start(1, 30.0, heard_at=6_000.0)]
+    assert tried("when run is silent", one(0.0), again, starts=soon, until=6_000.0) == []
+
+
+def test_a_rule_fires_anew_after_a_start_that_finished() -> None:
+    starts = [Start(0, 0.0, 10.0, "finished", 10.0), Start(1, 20.0, 30.0)]
+    past = one(5.0), one(25.0, segment=1, first=1)
+    assert tried("when scale == 1", *past, starts=starts, until=30.0) == [(5.0, 10.0), (25.0,)]
+
+
+def test_a_moment_that_floats_cannot_tell_is_not_missed() -> None:
+    for at in np.random.default_rng(1).uniform(1.7e9, 1.8e9, 200).tolist():
+        assert len(tried("when no update for 0.7 s", one(at), starts=[Start(0, at, at)], until=at + 5.0)) == 1
 
 
 def test_a_rule_on_layers_names_the_culprit() -> None:

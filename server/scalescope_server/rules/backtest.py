@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -11,11 +12,16 @@ from msgspec import Struct
 
 from scalescope_server.rules.alert import Alert, State, Transition
 from scalescope_server.rules.compiled import Compiled
+from scalescope_server.rules.course import Phase, Start, phases
 from scalescope_server.rules.dependence import silences
+from scalescope_server.rules.ending import RUN_ENDED, ended, is_over
 from scalescope_server.rules.expression import Seconds
 from scalescope_server.rules.stretch import Stretch
-from scalescope_server.rules.ticks import Pulse
+from scalescope_server.rules.ticks import Pulse, RunState
 from scalescope_server.rules.watch import Watch
+
+# Time alone is judged by the second: shorter pauses than that say nothing before the next update.
+PULSE_S = 1.0
 
 
 class Firing(Struct, frozen=True):
@@ -49,83 +55,138 @@ class Backtest(Struct, frozen=True):
     error: str = ""
 
 
-def backtest(rule: Compiled, past: Iterable[Stretch], *, now: Pulse | None = None) -> Backtest:
+def backtest(
+    rule: Compiled,
+    past: Iterable[Stretch],
+    *,
+    starts: Sequence[Start] = (),
+    silent_after_s: float = math.inf,
+    until: float | None = None,
+) -> Backtest:
     """What ``rule`` would have done over ``past``, in order.
 
-    Where nothing came for as long as it asks for, time is made to pass as it did; ``now`` is the moment after the last
-    update. Errors of evaluation are in the answer.
+    ``starts``: those of the run, in order. Between its updates time is made to pass as it did, and after the last of
+    them up to ``until``, by their clock. Errors of evaluation are in the answer.
     """
-    watch = Watch([rule])
-    found: list[Firing] = []
-    updates, last = 0, None
+    trial = _Trial(rule, starts, silent_after_s)
+    for stretch in past:
+        trial.see(stretch)
+    if until is not None:
+        # What is due at this very moment has happened.
+        trial.wait(math.nextafter(until, math.inf), None)
+    return trial.outcome()
 
-    def hear(_: int, alert: Alert, transition: Transition) -> Alert:
-        _note(found, alert, transition)
+
+class _Trial:
+    """A rule on its way through the past. ``_last``: of which start the last update was, and when."""
+
+    def __init__(self, rule: Compiled, starts: Sequence[Start], silent_after_s: float) -> None:
+        self._rule = rule
+        self._starts = starts
+        self._silent_after_s = silent_after_s
+        self._watch = Watch([rule])
+        self._is_timed = rule.needs.pulses
+        self._asked = sorted(silences(rule.condition)) if rule.condition is not None else []
+        self._firings: list[Firing] = []
+        self._updates = 0
+        self._last: tuple[int, float] | None = None
+        self._last_step: int | None = None
+
+    def see(self, stretch: Stretch) -> None:
+        """Judge the updates that follow, and the time that passed before each."""
+        for part in self._parts(stretch):
+            self.wait(float(part.at[0]), int(part.segment[0]))
+            self._watch.stretch(part, self._hear)
+            self._updates += len(part)
+            self._last, self._last_step = (int(part.segment[-1]), float(part.at[-1])), int(part.step[-1])
+
+    def wait(self, until: float, following: int | None) -> None:
+        """Let time pass up to the next update, which the start ``following`` tells; None: up to now."""
+        if self._last is not None and self._last[0] == following:
+            found = [Phase(self._last[1], "running", counts=True)] if self._is_timed else []
+        else:
+            found = phases(self._starts, self._silent_after_s, self._last, following)
+        # What a trainer said of itself has happened, whatever its clock says.
+        come = [phase for phase in found if phase.at <= until or phase.state != "silent"]
+        stops = [phase.at for phase in come[1:]] + [until]
+        for index, (phase, stop) in enumerate(zip(come, stops, strict=False)):
+            self._pass(phase, min(stop, until), is_new=index > 0 or self._last is None)
+
+    def outcome(self) -> Backtest:
+        at = None if self._last is None else self._last[1]
+        firings = tuple(self._firings)
+        return Backtest(firings, self._watch.alerts[0], self._updates, self._last_step, at, self._rule.error)
+
+    def _parts(self, stretch: Stretch) -> Iterator[Stretch]:
+        """``stretch`` cut where another start begins, and where it was silent for as long as anything may happen."""
+        if not len(stretch):
+            return
+        cut = np.diff(stretch.segment) != 0
+        if self._is_timed:
+            terms = self._rule.terms
+            waits = [PULSE_S] if isinstance(terms.hold, Seconds) or isinstance(terms.keep_firing, Seconds) else []
+            cut |= np.diff(stretch.at) > min([*self._asked, *waits], default=math.inf)
+        edges = [0, *(np.flatnonzero(cut) + 1).tolist(), len(stretch)]
+        for start, stop in pairwise(edges):
+            yield stretch.part(start, stop)
+
+    def _pass(self, phase: Phase, until: float, *, is_new: bool) -> None:
+        """Let a phase pass. ``is_new``: the run comes into it, and has not been in it since its last update."""
+        last_at = None if self._last is None or not phase.counts else self._last[1]
+        asked = [] if last_at is None else [_after(last_at, within_s) for within_s in self._asked]
+        moments = [*([phase.at] if is_new else []), *(at for at in asked if phase.at < at < until)]
+        now = phase.at
+        for at in moments:
+            self._wait_until(at, now, last_at, phase.state)
+            self._pulse(Pulse(at, last_at, phase.state))
+            now = at
+        self._wait_until(until, now, last_at, phase.state)
+
+    def _wait_until(self, until: float, now: float, last_at: float | None, state: RunState) -> None:
+        """Let the alert move on where it only waits for time to pass."""
+        while self._is_timed and (due := self._due()) is not None and now < due < until:
+            now = due
+            self._pulse(Pulse(due, last_at, state))
+
+    def _due(self) -> float | None:
+        """When the alert moves on if nothing comes but time."""
+        alert, terms = self._watch.alerts[0], self._rule.terms
+        if alert.state is State.PENDING and isinstance(terms.hold, Seconds) and alert.held_at is not None:
+            return _after(alert.held_at, terms.hold.seconds)
+        keeping = terms.keep_firing
+        if alert.state is State.RECOVERING and isinstance(keeping, Seconds) and alert.since_at is not None:
+            return _after(alert.since_at, keeping.seconds)
+        return None
+
+    def _pulse(self, pulse: Pulse) -> None:
+        """A run that has finished has all that fires ended with it, and said once."""
+        if pulse.state != "finished" or self._last_step is None:
+            self._watch.pulse(pulse, self._hear)
+            return
+        if self._asked:
+            # That it is not late any more is not what ends it.
+            self._end(pulse.at, self._last_step)
+        if not is_over(self._watch.alerts[0], self._last_step):
+            self._watch.pulse(pulse, self._hear)
+            self._end(pulse.at, self._last_step)
+
+    def _end(self, at: float, step: int) -> None:
+        alert = self._watch.alerts[0]
+        if alert.is_open or (alert.state is State.PENDING and not self._is_timed):
+            alert, transition = ended(alert, step, at, RUN_ENDED)
+            self._watch.put(0, self._hear(0, alert, transition))
+
+    def _hear(self, _: int, alert: Alert, transition: Transition) -> Alert:
+        firings = self._firings
+        if transition.after is State.RESOLVED:
+            firings[-1] = msgspec.structs.replace(firings[-1], until_step=transition.step, until_at=transition.at)
+        elif transition.after is State.FIRING and transition.firing > len(firings):
+            begun = transition.firing, transition.step, transition.at
+            firings.append(Firing(*begun, alert.held_step, transition.value, transition.culprit))
         return alert
 
-    for moment in _with_silences(rule, past, now):
-        if isinstance(moment, Pulse):
-            watch.pulse(moment, hear)
-        else:
-            watch.stretch(moment, hear)
-            updates, last = updates + len(moment), (int(moment.step[-1]), float(moment.at[-1]))
-    step, at = last or (None, None)
-    return Backtest(tuple(found), watch.alerts[0], updates, step, at, rule.error)
 
-
-def _note(found: list[Firing], alert: Alert, transition: Transition) -> None:
-    if transition.after is State.RESOLVED:
-        found[-1] = msgspec.structs.replace(found[-1], until_step=transition.step, until_at=transition.at)
-    elif transition.after is State.FIRING and transition.firing > len(found):
-        found.append(
-            Firing(
-                transition.firing,
-                transition.step,
-                transition.at,
-                alert.held_step,
-                transition.value,
-                transition.culprit,
-            )
-        )
-
-
-def _with_silences(rule: Compiled, past: Iterable[Stretch], now: Pulse | None) -> Iterator[Stretch | Pulse]:
-    """``past``, and the pulses at which the rule would have been looked at while no update came."""
-    after_s = _moments(rule)
-    last_at: float | None = None
-    for stretch in past:
-        if not len(stretch):
-            continue
-        for part in _parts(stretch, after_s):
-            if last_at is not None:
-                yield from _pulses(last_at, float(part.at[0]), after_s)
-            yield part
-            last_at = float(part.at[-1])
-    if now is not None and rule.needs.pulses:
-        yield from _pulses(last_at, now.at, after_s if now.state != "finished" else ())
-        yield now
-
-
-def _moments(rule: Compiled) -> tuple[float, ...]:
-    """After so many seconds of silence something may happen: what is asked for, and its ``for`` on top."""
-    if rule.condition is None:
-        return ()
-    asked, hold = silences(rule.condition), rule.terms.hold
-    held = {within + hold.seconds for within in asked} if isinstance(hold, Seconds) else set()
-    return tuple(sorted(asked | held))
-
-
-def _parts(stretch: Stretch, after_s: tuple[float, ...]) -> Iterator[Stretch]:
-    """``stretch`` cut where it was silent for as long as anything may happen."""
-    if not after_s:
-        yield stretch
-        return
-    silent = np.flatnonzero(np.diff(stretch.at) > after_s[0]) + 1
-    edges = [0, *silent.tolist(), len(stretch)]
-    for start, stop in pairwise(edges):
-        yield stretch.part(start, stop)
-
-
-def _pulses(last_at: float | None, until: float, after_s: Iterable[float]) -> Iterator[Pulse]:
-    if last_at is not None:
-        yield from (Pulse(last_at + after, last_at, "running") for after in after_s if last_at + after < until)
+def _after(since: float, seconds: float) -> float:
+    """The first moment that is ``seconds`` later, as floats subtract."""
+    at = since + seconds
+    return at if at - since >= seconds else math.nextafter(at, math.inf)

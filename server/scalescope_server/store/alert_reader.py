@@ -13,6 +13,7 @@ from scalescope_server.store import (
     firings,
     rules,
     silences,
+    starts,
     ticks,
     vigil,
     watching,
@@ -31,6 +32,7 @@ from scalescope_server.store.firings import Firing
 from scalescope_server.store.judging import Position
 from scalescope_server.store.records import RunId
 from scalescope_server.store.snapshots import Snapshots, found_run
+from scalescope_server.store.starts import StartRow
 from scalescope_server.store.ticks import Updates, Wanted
 from scalescope_server.store.vigil import Silence, Vigil
 
@@ -124,6 +126,11 @@ class AlertReader(Snapshots, ABC):
         """How those of ``runs`` that are there stand, of which no update comes, as ``holder`` finds them."""
         with self.reading() as connection:
             return vigil.read_silences(connection, runs, holder, self._silent_before())
+
+    def starts(self, run: RunId) -> list[StartRow]:
+        """When each start of its trainer was there, in order."""
+        with self.reading() as connection:
+            return starts.read_starts(connection, found_run(connection, run).key)
 
     def newest_update(self, run: RunId) -> Position:
         """The last stored update of rank 0."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, exists, func, or_, select
 
 from scalescope_server.store import tables
 from scalescope_server.store.events import read_culprits
@@ -103,13 +103,22 @@ def read_judgement(connection: Connection, run: int) -> tuple[int, bytes]:
 
 
 def unjudged(connection: Connection) -> list[RunId]:
-    """Runs of which more or other updates are stored than are judged, or to which rules have not come so far."""
+    """Runs of which more or other updates are stored than are judged, or to which rules have not come so far, or with
+    which what fires is to end.
+    """
     run, row = tables.run.c, tables.judgement.c
-    is_left = or_(row.updates.is_(None), row.updates != run.attempted, row.rules_step < run.last_step)
+    is_left = or_(row.updates.is_(None), row.updates != run.attempted, row.rules_step < run.last_step, is_to_end())
     query = (
         select(run.id).outerjoin(tables.judgement, row.run == run.key).where(~run.doomed, run.attempted > 0, is_left)
     )
     return [RunId(found) for found in connection.execute(query).scalars()]
+
+
+def is_to_end() -> ColumnElement[bool]:
+    """Of a row of ``run``: it has finished, and something fires on it still."""
+    alert = tables.alert.c
+    fires = exists().where(alert.run == tables.run.c.key, alert.is_open).correlate(tables.run)
+    return and_(tables.run.c.ending == "finished", fires)
 
 
 def _finding(stored: Row[Any]) -> FindingRow:

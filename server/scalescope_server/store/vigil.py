@@ -39,7 +39,8 @@ class Vigil(Struct, frozen=True, kw_only=True):
 class Silence(Struct, frozen=True, kw_only=True):
     """How a run stands where no update comes.
 
-    ``last_update_at``: when its last one came, by our clock as far as that is known, None before the first.
+    ``last_update_at``: when the last one of its newest start came, by our clock as far as that is known, None before
+    the first.
     ``attempted``: how many updates are stored. ``claim``: what a claim on it would find.
     """
 
@@ -86,17 +87,16 @@ def read_silences(
     asked = _SILENCES.add_columns(clock_column(connection).label("now"))
     found: dict[RunId, Silence] = {}
     for row in connection.execute(asked, {"ids": sorted(runs)}) if runs else ():
-        run, last = RunId(row.id), _last_update_at(row)
-        # Of several starts the newest that has told an update is read last.
-        if last is not None or run not in found:
-            found[run] = Silence(
-                run=run,
-                state=state_of(row, silent_before),
-                position=_position(row),
-                attempted=row.attempted,
-                last_update_at=last,
-                claim=standing(row, holder),
-            )
+        run, last = RunId(row.id), last_update_at(row)
+        # Of several starts the newest is read last: it is not late with an update because another one is long ago.
+        found[run] = Silence(
+            run=run,
+            state=state_of(row, silent_before),
+            position=_position(row),
+            attempted=row.attempted,
+            last_update_at=last,
+            claim=standing(row, holder),
+        )
     return found
 
 
@@ -117,7 +117,7 @@ def _position(row: Row[Any]) -> Position | None:
     return None if row.rules_segment is None else Position(row.rules_segment, row.rules_step)
 
 
-def _last_update_at(row: Row[Any]) -> float | None:
+def last_update_at(row: Row[Any]) -> float | None:
     """As the last heartbeat of rank 0 tells, unless an update has come since: then when it was last seen."""
     if row.highest_step is None or row.highest_step < 0:
         return None

@@ -9,24 +9,23 @@ from scalescope_server.findings.catalogue import Case
 from scalescope_server.findings.scaler import ScalerRules
 from scalescope_server.rules.backtest import Backtest, backtest
 from scalescope_server.rules.compiled import Compiled, compile_rule
-from scalescope_server.rules.dependence import Needs
+from scalescope_server.rules.course import Start
 from scalescope_server.rules.spec import Rule
 from scalescope_server.rules.stretch import Stretch
-from scalescope_server.rules.ticks import Pulse
 from scalescope_server.store.judging import BEFORE_ALL, Position
 from scalescope_server.store.reader import Reader
 from scalescope_server.store.records import RunId
+from scalescope_server.store.starts import StartRow
 from scalescope_server.store.vigil import Vigil
 from scalescope_server.watching.book import in_scope
 from scalescope_server.watching.openings import Opening, fold_openings, openings_at
-from scalescope_server.watching.stretches import PIECE, all_stretches, read_stretches
+from scalescope_server.watching.stretches import PIECE, all_stretches
 
 # Where no run is named: so many of the newest that the rule applies to, and so many that are marked healthy.
 NEWEST_RUNS = 3
 HEALTHY_RUNS = 10
 # Looked at for them.
 LOOKED_AT = 200
-_ENDED = ("finished", "crashed")
 
 
 class Trial(NamedTuple):
@@ -101,21 +100,43 @@ def _try_on(
             first[:] = first or [int(stretch.step[0])]
             yield stretch
 
-    found = backtest(compiled, past(), now=_moment(reader, vigil, until, now()))
+    rows = reader.starts(run)
+    found = backtest(
+        compiled,
+        past(),
+        starts=_starts(rows, begin.segment, is_whole=begin == BEFORE_ALL),
+        silent_after_s=reader.silent_after_s,
+        until=_by_updates(rows, now()),
+    )
     return Trial(vigil, first[0] if first else None, found)
 
 
-def _moment(reader: Reader, vigil: Vigil, until: Position, now: float) -> Pulse | None:
-    """The moment that it is, by the clock of the run's updates; None before the first."""
-    before = reader.look_back(vigil.run, until, 1, 0.0)
-    last = read_stretches(reader, vigil.run, Needs(), before, until)
-    if not last:
-        return None
-    at = float(last[-1].at[-1])
-    silence = reader.silent_runs([vigil.run], "").get(vigil.run)
-    if silence is None or silence.last_update_at is None or vigil.state in _ENDED:
-        return Pulse(at, at, vigil.state)
-    return Pulse(at + max(now - silence.last_update_at, 0.0), at, vigil.state)
+def _starts(rows: Sequence[StartRow], begin: int, *, is_whole: bool) -> list[Start]:
+    """Those from ``begin`` on; of time before the first update nothing is asked unless ``is_whole``."""
+    return [
+        Start(
+            segment=row.segment,
+            began_at=row.began_at if is_whole or row.segment > begin else None,
+            heard_at=_placed(row, row.seen_at),
+            ending=row.ending,
+            ended_at=row.began_at if row.ended_at is None else row.ended_at,
+        )
+        for row in rows
+        if row.segment >= begin
+    ]
+
+
+def _by_updates(rows: Sequence[StartRow], at: float) -> float | None:
+    """``at``, by the clock of the run's last updates; None before the first."""
+    told = [row for row in rows if row.updated_at is not None]
+    return _placed(told[-1], at) if told else None
+
+
+def _placed(row: StartRow, at: float) -> float:
+    """A moment by our clock as one by the clock of updates, as far as the two are known to go apart."""
+    if row.updated_at is None or row.heard_at is None:
+        return at
+    return row.updated_at + max(at - row.heard_at, 0.0)
 
 
 def _all_openings(reader: Reader, run: RunId, go_on: Callable[[], None]) -> tuple[Position, list[Opening]]:
