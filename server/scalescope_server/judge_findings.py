@@ -6,7 +6,7 @@ begun) make it judge the run anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -17,6 +17,7 @@ from scalescope_server.findings.scaler import ScalerRules
 from scalescope_server.store.engine import Store
 from scalescope_server.store.judging import BEFORE_ALL, Judged, Position
 from scalescope_server.store.records import FindingRow, RunId
+from scalescope_server.watching.clock import Shift
 from scalescope_server.watching.openings import Opening, fold_openings, followed, openings_at, past_openings
 from scalescope_server.watching.stretches import Open
 
@@ -28,10 +29,11 @@ PASS_ROWS = 4096
 class Weighed:
     """What a pass came to. ``is_news``: it differs from what is stored. ``is_all``: no more rows may be waiting.
 
-    ``position``: the last update that is judged; ``opened``: which findings were open at which of them.
+    ``position``: the last update that is judged; ``opened``: which findings were open at which of them. ``judged``
+    makes what is to be stored out of how the trainer's clock was set otherwise.
     """
 
-    judged: Judged
+    judged: Callable[[Sequence[Shift]], Judged]
     position: Position
     is_news: bool
     is_all: bool
@@ -46,7 +48,12 @@ class Weighing:
         self._run = run
         self.updates, state = store.reader.judgement(run)
         self._known = recall(state)
-        self._opened = () if self._known is None else msgspec.json.decode(state, type=_Past).opened
+        self._past = _Past() if self._known is None else msgspec.json.decode(state, type=_Past)
+
+    @property
+    def shifts(self) -> Sequence[Shift]:
+        """How the trainer's clock was set otherwise at updates that are judged."""
+        return self._past.shifts
 
     def start(self) -> Position:
         """Where rules begin that have never been evaluated on the run: they say nothing of what is judged already."""
@@ -56,13 +63,13 @@ class Weighing:
 
     def past(self) -> Open:
         """Which findings were open at updates that are judged: as it was found then, as far as that is remembered."""
-        return openings_at(self._opened, past_openings(self._store.reader.findings(self._run)))
+        return openings_at(self._past.opened, past_openings(self._store.reader.findings(self._run)))
 
     def weigh(self, fence: int | None, *, openings: bool) -> Weighed:
         """``openings``: whether it is asked which findings are open at each update."""
         reader, run = self._store.reader, self._run
         case = judged = self._known or Case()
-        known = self._opened if self._known else FROM_THE_FIRST
+        known = self._past.opened if self._known else FROM_THE_FIRST
         steps, stored = reader.steps_after(run, case.position, PASS_ROWS)
         if len(steps) < PASS_ROWS and stored != case.updates + len(steps):
             if reader.is_whole(run):
@@ -77,29 +84,31 @@ class Weighing:
             case, changes = fold_openings(case, steps, rules, setting)
         case = conclude(fold(case, () if openings else steps, rules), setting)
         # Who does not look does not know any more.
-        past = _Past(followed(known, changes)) if openings else _Past()
+        opened = followed(known, changes) if openings else ()
         found: tuple[FindingRow, ...] = findings(case, rules, setting)
         return Weighed(
-            Judged(run, case.updates, _with_past(case, past), found, fence),
+            lambda shifts: Judged(run, case.updates, _with_past(case, _Past(opened, tuple(shifts))), found, fence),
             case.position,
             is_news=bool(steps) or case != judged,
             is_all=len(steps) < PASS_ROWS,
-            opened=openings_at(past.opened, self.past()) if openings else None,
+            opened=openings_at(opened, self.past()) if openings else None,
         )
 
 
 class _Past(Struct, frozen=True):
-    """What is remembered beside the case: from which update on which findings were open."""
+    """What is remembered beside the case: from which update on which findings were open, and how the clock was set."""
 
     opened: tuple[Opening, ...] = ()
+    shifts: tuple[Shift, ...] = ()
 
 
 class _Remembered(Case, frozen=True):
     opened: tuple[Opening, ...] = ()
+    shifts: tuple[Shift, ...] = ()
 
 
 def _with_past(case: Case, past: _Past) -> bytes:
-    return remember(_Remembered(**msgspec.structs.asdict(case), opened=past.opened))
+    return remember(_Remembered(**msgspec.structs.asdict(case), opened=past.opened, shifts=past.shifts))
 
 
 # Before the first update none is open.

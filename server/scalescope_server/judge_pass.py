@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -10,9 +11,9 @@ from scalescope_server.judge_findings import Weighed, Weighing
 from scalescope_server.rules.ticks import Pulse
 from scalescope_server.store.alert_records import Committed, Watched
 from scalescope_server.store.engine import Store
-from scalescope_server.store.judging import Judged
 from scalescope_server.store.records import RunId
 from scalescope_server.store.vigil import Vigil
+from scalescope_server.watching.clock import Shift
 from scalescope_server.watching.keeper import Keeper
 from scalescope_server.watching.lookout import Lookout
 from scalescope_server.watching.stretches import PIECE, read_stretches
@@ -52,16 +53,18 @@ def judge(store: Store, run: RunId, fence: int | None, keeper: Keeper) -> Pass:
     lookout = keeper.take(vigil, weighing, fence)
     weighed = weighing.weigh(fence, openings=lookout is not None and lookout.needs.findings)
     if lookout is None:
-        return Pass(_commit_findings(store, vigil, weighed))
+        return Pass(_commit_findings(store, vigil, weighed, weighing.shifts))
     is_all = _watch(store, lookout, weighed) < PIECE and weighed.is_all
     if is_all and vigil.state == "finished":
         lookout.end(keeper.now() if lookout.at is None else lookout.at)
     lookout.tell_open()
     watched = lookout.outcome(fence)
-    if not (weighed.is_news or watched.alerts or watched.position != vigil.position):
+    is_news = weighed.is_news or lookout.clock.shifts != tuple(weighing.shifts)
+    if not (is_news or watched.alerts or watched.position != vigil.position):
         _give_back(keeper, lookout, is_all=True)
         return Pass(Outcome.NOTHING)
-    committed = store.writer.commit_watched(watched, weighed.judged if weighed.is_news else None).result()
+    judged = weighed.judged(lookout.clock.shifts) if is_news else None
+    committed = store.writer.commit_watched(watched, judged).result()
     if committed is not Committed.DONE:
         return Pass(Outcome.SUPERSEDED if committed is Committed.SUPERSEDED else Outcome.MORE)
     lookout.committed(fence)
@@ -88,10 +91,10 @@ def _watch(store: Store, lookout: Lookout, weighed: Weighed) -> int:
     return sum(map(len, stretches))
 
 
-def _commit_findings(store: Store, vigil: Vigil, weighed: Weighed) -> Outcome:
-    judged: Judged = weighed.judged
+def _commit_findings(store: Store, vigil: Vigil, weighed: Weighed, shifts: Sequence[Shift]) -> Outcome:
     if not weighed.is_news:
         return Outcome.NOTHING
+    judged = weighed.judged(shifts)
     if vigil.position is not None:
         # Rules that will be for the run later say nothing of what was before.
         watched = Watched(vigil.run, vigil.revision, weighed.position, fence=judged.fence)

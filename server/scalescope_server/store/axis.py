@@ -12,6 +12,8 @@ from scalescope_server.store.judging import BEFORE_ALL, Position
 
 # Rows of one read that looks for how far back a span of time reaches.
 BACK_ROWS = 4096
+# Within one start of a trainer its clock does not see more pass between two updates than that: it was set ahead.
+LEAP_S = 86_400.0
 # Beyond any step, and any segment.
 END = 2**62
 MOST_SEGMENTS = 2**31 - 1
@@ -36,17 +38,24 @@ def look_back(connection: Connection, run: int, position: Position, updates: int
     if seconds <= 0:
         # A clock that was set back is nobody's business then.
         return _count_back(connection, run, position, updates)
-    left, latest = updates, None
+    left, passed = updates, 0.0
+    newer: tuple[int, float] | None = None
     for segment in reversed(segments_of(connection, run, last=position.segment)):
         upto = position.step if segment.ordinal == position.segment else END
         while rows := connection.execute(_BACK, {"of_run": run, "of_segment": segment.key, "upto": upto}).all():
-            latest = rows[0].at if latest is None else latest
             for step, at in rows:
-                if left <= 0 and at < latest - seconds:
+                passed += 0.0 if newer is None else _passed(newer[1] - at, within=newer[0] == segment.ordinal)
+                newer = segment.ordinal, at
+                if left <= 0 and passed > seconds:
                     return Position(segment.ordinal, step)
                 left -= 1
             upto = rows[-1].step - 1
     return BEFORE_ALL
+
+
+def _passed(seconds: float, *, within: bool) -> float:
+    """The time between two updates by a clock that may have been set otherwise; ``within`` one start."""
+    return 0.0 if seconds < 0 or (within and seconds > LEAP_S) else seconds
 
 
 def _count_back(connection: Connection, run: int, position: Position, updates: int) -> Position:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple, Protocol
 
@@ -13,6 +13,7 @@ from scalescope_server.store.reader import Reader
 from scalescope_server.store.records import RunId
 from scalescope_server.store.vigil import Vigil
 from scalescope_server.watching.book import Book, opened
+from scalescope_server.watching.clock import Clock, Shift
 from scalescope_server.watching.lookout import SCALE, Lookout, Surroundings, recalled
 from scalescope_server.watching.post import Post, grouped
 from scalescope_server.watching.stretches import Open, all_stretches, read_stretches
@@ -33,6 +34,11 @@ class Standing(Protocol):
 
     def start(self) -> Position:
         """Where rules begin that have never been evaluated on it."""
+        ...
+
+    @property
+    def shifts(self) -> Sequence[Shift]:
+        """How the trainer's clock was set otherwise at updates that are judged."""
         ...
 
     def past(self) -> Open:
@@ -72,7 +78,7 @@ class Keeper:
         found = self._taken(vigil.run)
         if found is None or not found.is_at(vigil.position, fence) or found.posts > MOST_POSTS:
             position = standing.start() if vigil.position is None else vigil.position
-            found = Lookout(vigil, fence, position, self._surroundings)
+            found = Lookout(vigil, fence, position, self._surroundings, Clock(standing.shifts))
         elif found.is_of(vigil) and (found.is_whole or timed):
             found.vigil = vigil
             return found if found.speaks else None
@@ -115,7 +121,7 @@ class Keeper:
         wanted = [entry for entry in watching.values() if entry.compiled.needs.pulses or not timed]
         for group in grouped(entry for entry in wanted if entry.row.id not in here):
             post = Post(group, [kept.get(entry.row.id, Alert()) for entry in group])
-            self._replay(vigil.run, post, lookout.position, standing)
+            self._replay(post, lookout, standing)
             lookout.man(post)
         for entry in self.book.entries:
             alert = kept.get(entry.row.id, Alert())
@@ -124,14 +130,15 @@ class Keeper:
         if lookout.at is None:
             before = self._back(vigil.run, lookout.position, {Lookback(updates=1, times=1)})
             for last in read_stretches(self._reader, vigil.run, SCALE, before, lookout.position):
-                lookout.note(last)
+                lookout.note(lookout.clock.past(last))
 
-    def _replay(self, run: RunId, post: Post, position: Position, standing: Standing) -> None:
+    def _replay(self, post: Post, lookout: Lookout, standing: Standing) -> None:
         """Let rules see again what they reach back to."""
+        run, position = lookout.vigil.run, lookout.position
         begin = self._back(run, position, {entry.compiled.lookback for entry in post.entries})
         past = standing.past() if post.needs.findings else None
         for stretch in all_stretches(self._reader, run, post.needs, begin, position, past):
-            post.replay(stretch)
+            post.replay(lookout.clock.past(stretch))
 
     def _back(self, run: RunId, position: Position, reaches: Collection[Lookback]) -> Position:
         """From where on updates are to be seen again; one at least."""

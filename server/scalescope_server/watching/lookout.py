@@ -23,6 +23,7 @@ from scalescope_server.store.judging import Position
 from scalescope_server.store.outbox import BROWSER
 from scalescope_server.store.vigil import Vigil
 from scalescope_server.watching.book import Entry
+from scalescope_server.watching.clock import Clock
 from scalescope_server.watching.notices import deliveries_of, notice_of
 from scalescope_server.watching.post import Post
 from scalescope_server.watching.stretches import end_of, together
@@ -65,13 +66,20 @@ class Lookout:
 
     ``fence``: that of the lease under which what it knows was committed: of another one somebody else may have judged.
     ``is_whole``: whether all rules that watch the run are here, not only those that ask for time.
-    ``surroundings``: asked for when there is something to tell, once a pass; :meth:`tell_open` ends one.
+    ``clock``: by which its updates come. ``surroundings``: asked for when there is something to tell, once a pass;
+    :meth:`tell_open` ends one.
     """
 
     def __init__(
-        self, vigil: Vigil, fence: int | None, position: Position, surroundings: Callable[[Vigil], Surroundings]
+        self,
+        vigil: Vigil,
+        fence: int | None,
+        position: Position,
+        surroundings: Callable[[Vigil], Surroundings],
+        clock: Clock,
     ) -> None:
         self.vigil = vigil
+        self.clock = clock
         self.fence = fence
         self.position = position
         self.at: float | None = None
@@ -145,7 +153,7 @@ class Lookout:
 
     def see(self, stretch: Stretch) -> None:
         """Judge the updates that follow."""
-        self._stretch = stretch
+        stretch = self._stretch = self.clock.forward(stretch)
         for post in self._posts:
             post.see(stretch, self._hear)
         self._stretch = None
