@@ -193,7 +193,7 @@ def serving(database: str, *, clock: Callable[[], float] = time.time, **settings
         assert not thread.is_alive(), "the server did not stop"
 
 
-def ok(served: Served, path: str) -> Any:
+def ok(served: Address, path: str) -> Any:
     """What the server answers to a GET that it can answer."""
     answer = served.get(path)
     assert answer.status == 200, answer.body

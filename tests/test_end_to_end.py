@@ -150,8 +150,8 @@ def test_loss_and_weights_are_bit_identical_with_the_server_away(
 
 def assert_same_training(optimizer: Callable[[nn.Module], torch.optim.Optimizer], *, clips: bool, url: str) -> None:
     plain, watched = Training(optimizer, clips), Training(optimizer, clips)
-    model, _ = plain.run(100)
-    twin, _ = watched.run(100, url=url)
+    model, _ = plain.run(40)
+    twin, _ = watched.run(40, url=url)
     assert plain.losses == watched.losses
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), twin.parameters(), strict=True))
 

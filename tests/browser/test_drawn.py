@@ -11,6 +11,7 @@ from scalescope.wire import Event, Layout, Parameter, Record
 
 from tests.browser.conftest import Complaints
 from tests.serving import Served, Trainer, hello, layout, sample, skip, steps
+from tests.small_link import until
 
 pytestmark = pytest.mark.browser
 
@@ -40,6 +41,11 @@ def axis(page: Page, chart: str) -> list[float]:
     expect(plot.locator(".main-svg").first).to_be_attached()
     found: list[float] = plot.evaluate("plot => plot.layout.xaxis.range")
     return found
+
+
+def shows(page: Page, chart: str, wanted: list[float]) -> None:
+    """Wait until the time axis of a chart is the ``wanted`` one: a chart follows the others a moment later."""
+    until(lambda: axis(page, chart) == wanted)
 
 
 def drag(page: Page, start: float, end: float) -> None:
@@ -120,8 +126,8 @@ def test_points_appear_as_they_are_stored(served: Served, page: Page) -> None:
         drawn(page, 59)
         deliver(trainer, 60, 5)
         drawn(page, 64)
-    x = page.locator(SCALE).evaluate("plot => plot.data.find(trace => trace.name === 'loss scale').x")
-    assert x == list(range(65))
+    steps = "plot => plot.data.find(trace => trace.name === 'loss scale').x"
+    until(lambda: page.locator(SCALE).evaluate(steps) == list(range(65)))
     expect(page.locator("#tiles")).to_contain_text("64 / 65")
 
 
@@ -136,15 +142,15 @@ def test_a_zoom_moves_every_chart_and_survives_new_data(served: Served, page: Pa
         zoomed = axis(page, "scale")
         deliver(trainer, 60, 20)
         expect(page.locator("#tiles")).to_contain_text("79 / 80")
-        assert axis(page, "scale") == zoomed
-        assert axis(page, "loss") == zoomed
+        shows(page, "scale", zoomed)
+        shows(page, "loss", zoomed)
         page.reload()
         expect(page.locator(f"{SCALE} .main-svg").first).to_be_visible()
-        assert axis(page, "scale") == zoomed
+        shows(page, "scale", zoomed)
         page.keyboard.press("f")
         drawn(page, 79)
-        assert axis(page, "scale")[1] > 79
-        assert axis(page, "loss")[1] > 79
+        until(lambda: axis(page, "scale")[1] > 79)
+        until(lambda: axis(page, "loss")[1] > 79)
 
 
 def test_figures_that_were_asked_for_before_a_zoom_do_not_undo_it(served: Served, page: Page) -> None:
@@ -161,7 +167,7 @@ def test_figures_that_were_asked_for_before_a_zoom_do_not_undo_it(served: Served
         zoomed = axis(page, "scale")
         asked[0].continue_()
         drawn(page, 64)
-        assert axis(page, "scale") == zoomed
+        shows(page, "scale", zoomed)
         page.unroute_all(behavior="ignoreErrors")
 
 
@@ -230,12 +236,13 @@ def test_the_slider_moves_the_limits_and_the_answers_at_once(served: Served, pag
     drawn(page, 59)
     answers = page.locator("#answers")
     expect(answers).to_contain_text("0 %")
+    histogram = page.locator('[data-chart="histogram"] .plot')
     heights = "plot => plot.data.slice(1, 4).map(trace => trace.y[0])"
-    assert page.locator('[data-chart="histogram"] .plot').evaluate(heights) == [16, -14, -25]
+    until(lambda: histogram.evaluate(heights) == [16, -14, -25])
     page.locator("#scale").fill("-7")
     expect(answers).to_contain_text("100.0 %")
     expect(page.locator("#exactness")).to_contain_text("An estimate: this gradient is computed in fp16")
-    assert page.locator('[data-chart="histogram"] .plot').evaluate(heights) == [39, 9, -2]
+    until(lambda: histogram.evaluate(heights) == [39, 9, -2])
     expect(page).to_have_url(re.compile(r"scale=-7"))
 
 

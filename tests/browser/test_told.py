@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.test_drawn import HOSTILE, RUN, axis, drawn
+from tests.browser.test_drawn import HOSTILE, RUN, drawn, shows
 from tests.serving import Served, bye, hello, layout
 from tests.told_runs import tell
 
@@ -24,7 +24,7 @@ def test_unusual_windows_stand_apart_and_are_shown_on_the_chart(served: Served, 
     expect(clip).to_contain_text("0.00781 of the intended update is left")
     clip.get_by_role("button", name="Show on the chart").click()
     expect(page).to_have_url(re.compile(r"from=15&to=30"))
-    assert axis(page, "scale") == [14.5, 29.5]
+    shows(page, "scale", [14.5, 29.5])
 
 
 def test_an_ordinary_window_the_clocks_and_memory_are_told_in_words(served: Served, page: Page) -> None:
