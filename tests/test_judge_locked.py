@@ -1,4 +1,4 @@
-"""A database that others lock for longer than a rule waits for an update: nothing fires that should not, nothing is lost."""
+"""A database that others lock for longer than a rule waits for an update: nothing fires falsely, nothing is lost."""
 
 from __future__ import annotations
 
