@@ -21,9 +21,11 @@ def enter_deliveries(connection: Connection, run: int, rows: Sequence[DeliveryRo
 
     ``alert``: the key of the one that they are all of. One that is there by its id is not entered again.
     """
-    if not rows:
-        return
-    now = clock_of(connection)
+    if rows:
+        enter_at(connection, run, rows, alert, clock_of(connection))
+
+
+def enter_at(connection: Connection, run: int, rows: Sequence[DeliveryRow], alert: int | None, now: float) -> None:
     entered = [_columns(row, run, alert, now) for row in rows]
     if alert is not None:
         damp(connection, alert, entered, now)
