@@ -21,6 +21,7 @@ export class AlertCard {
   /** @type {Alert} */ #alert;
   #deeds;
   #shown = "";
+  #when = "";
   #title = element("h2");
   #severity = element("span", { class: "severity" });
   #state = element("span");
@@ -63,13 +64,17 @@ export class AlertCard {
     this.show(alert);
   }
 
-  /** @param {Alert} alert as it is now */
-  show(alert) {
+  /**
+   * @param {Alert} alert as it is now
+   * @param {string} [when] the sentence of its rule
+   */
+  show(alert, when = this.#when) {
     const muted = this.#isMuted(alert);
-    const text = JSON.stringify([alert, muted]);
+    const text = JSON.stringify([alert, muted, when]);
     if (text === this.#shown) return;
     this.#shown = text;
     this.#alert = alert;
+    this.#when = when;
     keepFocus(
       () => this.#fill(alert, muted),
       () => (muted ? this.#unmute : this.#opener),
@@ -130,7 +135,7 @@ export class AlertCard {
     setText(this.#link, run_name || run);
     this.#link.href = viewOf(alert, root);
     setText(this.#project, project);
-    fill(this.#told, ...told(alert, muted));
+    fill(this.#told, ...told(alert, muted, this.#when));
     this.#acknowledge.hidden = !alert.open || alert.acknowledged_at !== null;
     this.#unmute.hidden = !muted;
     this.#mute.hidden = muted;
@@ -147,8 +152,10 @@ export class AlertCard {
 /**
  * @param {Alert} alert
  * @param {boolean} muted
+ * @param {string} when
  */
-function* told(alert, muted) {
+function* told(alert, muted, when) {
+  if (when) yield element("p", {}, element("code", {}, when));
   const seen = evidence(alert);
   if (seen) yield element("p", { class: "mono evidence" }, ...raisedText(seen));
   if (alert.sentence) yield element("p", {}, alert.sentence);

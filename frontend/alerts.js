@@ -136,7 +136,7 @@ function showAlerts(alerts) {
   const kept = new Map();
   for (const alert of alerts) {
     const card = cards.get(alert.id) ?? new AlertCard(alert, deeds);
-    card.show(alert);
+    card.show(alert, rules?.find(({ id }) => id === alert.rule)?.when);
     kept.set(alert.id, card);
   }
   cards = kept;

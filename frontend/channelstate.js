@@ -41,6 +41,6 @@ export function countsText({ waiting, delivered, failed }) {
 
 /** @param {{delivered: boolean, error: string | null, took_s: number}} trial */
 export function trialText({ delivered, error, took_s }) {
-  const after = `after ${duration(took_s)}`;
+  const after = took_s < 0.1 ? "at once" : `after ${duration(took_s)}`;
   return delivered ? `The test arrived ${after}.` : `The test did not arrive: ${error} (${after}).`;
 }

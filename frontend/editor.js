@@ -157,8 +157,10 @@ export class RuleEditor {
 
   async #offerChannels() {
     const answer = await fetchJson("/api/channels").catch(() => null);
-    /** @type {string[]} */
-    const names = (answer?.items ?? []).map((/** @type {{name: string}} */ { name }) => name);
+    /** @type {{name: string, enabled: boolean}[]} */
+    const channels = answer?.items ?? [];
+    const off = new Set(channels.filter(({ enabled }) => !enabled).map(({ name }) => name));
+    const names = channels.map(({ name }) => name);
     const all = [...new Set([...names, ...this.#rule.channels])];
     const setUp = element("a", { href: `${root}/alerts/channels` }, "Set one up");
     if (!all.length) {
@@ -169,7 +171,7 @@ export class RuleEditor {
       const box = element("input", { type: "checkbox", value: name });
       box.checked = this.#rule.channels.includes(name);
       box.addEventListener("change", () => this.#showEverywhere());
-      return element("label", {}, box, name);
+      return element("label", {}, box, off.has(name) ? `${name} (off)` : name);
     });
     fill(this.#channels, ...boxes);
     this.#showEverywhere();
@@ -182,7 +184,7 @@ export class RuleEditor {
     const none =
       this.#inputs.get("severity")?.value === "info"
         ? "None is ticked: of severity info, no channel is told."
-        : "None is ticked: every channel that is on is told.";
+        : "None is ticked: every channel that is set up and on is told, commands of the settings file aside.";
     setText(this.#everywhere, boxes.some(({ checked }) => checked) ? "" : none);
   }
 

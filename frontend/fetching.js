@@ -51,14 +51,18 @@ export async function sendJson(method, path, body, signal) {
  * @param {RequestInit} request
  */
 async function answered(path, request) {
-  const answer = await fetch(root + path, request).catch(() => {
-    throw new AnswerError(0, "the server does not answer");
-  });
+  const answer = await fetch(root + path, request).catch(gone);
   if (!answer.ok) {
     const { error } = (await answer.json().catch(() => null)) ?? {};
     throw new AnswerError(answer.status, error?.message ?? `the server answered ${answer.status}`, error?.field);
   }
-  return answer.status === 204 ? null : answer.json();
+  // It may go, or be given up, while the answer is under way.
+  return answer.status === 204 ? null : answer.json().catch(gone);
+}
+
+/** @returns {never} */
+function gone() {
+  throw new AnswerError(0, "the server does not answer");
 }
 
 /**

@@ -229,3 +229,11 @@ def test_names_of_rules_and_runs_stay_text_and_fit_a_phone(served: Served, page:
         expect(card(page, HOSTILE)).to_be_visible()
     assert page.locator("img[src='x'], [href^='javascript:']").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_firing_bell_leaves_all_controls_on_a_phone(served: Served, page: Page, trainer: Trainer) -> None:
+    page.set_viewport_size({"width": 320, "height": 640})
+    page.goto(f"{served.url}/runs/run-1")
+    expect(page.get_by_role("link", name=re.compile(r"Alerts: \d+ alerts? fires?"))).to_be_visible()
+    page.locator("html[data-drawn-step]").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320

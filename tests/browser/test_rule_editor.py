@@ -105,7 +105,7 @@ def test_what_no_ticked_channel_means_is_said(served: Served, page: Page) -> Non
     assert served.call("POST", "/api/channels", body=given).status == 201
     page.reload()
     page.get_by_text("Where it applies, and what is told").click()
-    expect(page.locator(".editor")).to_contain_text("None is ticked: every channel that is on is told.")
+    expect(page.locator(".editor")).to_contain_text("None is ticked: every channel that is set up and on is told")
     page.get_by_label("Severity").select_option("info")
     expect(page.locator(".editor")).to_contain_text("of severity info, no channel is told")
     page.get_by_label("chat").check()

@@ -147,6 +147,7 @@ test("how a channel fared and what became of a test are told in words", () => {
   );
   assert.equal(countsText({ waiting: 0, delivered: 1200, failed: 1 }), "1,200 arrived · 1 given up");
   assert.equal(testText({ delivered: true, error: null, took_s: 0.21 }), "The test arrived after 0.2 s.");
+  assert.equal(testText({ delivered: true, error: null, took_s: 0.02 }), "The test arrived at once.");
 });
 
 test("each shape writes a sentence out of its blanks", () => {
