@@ -66,7 +66,7 @@ def _leaf(by: Each | None) -> st.SearchStrategy[Value]:
     return of_run
 
 
-_globs = st.text(min_size=1, max_size=8).filter(lambda glob: glob != "*")
+_globs = st.text(min_size=1, max_size=8).filter(lambda glob: glob != "*" and "[" not in glob)
 
 
 def _values(by: Each | None, depth: int) -> st.SearchStrategy[Value]:

@@ -165,7 +165,7 @@ def _window(argument: Tree[Token], function: Function) -> Duration:
 def _finding(tree: Tree[Token]) -> Stated:
     (argument,) = _arguments(tree, functions.CONDITIONS["finding"], 1)
     if argument.data != "name":
-        raise fail(argument, "a code of a finding", "something else", f"there are {', '.join(CODES)}")
+        raise fail(argument, "a code of a finding", "something else", f"write one of {', '.join(CODES)}")
     return Stated(Finding(_known(tokens(argument)[0], "a code of a finding", CODES)), "run", place_of(tree))
 
 

@@ -62,6 +62,8 @@ def _selection(selection: Tree[Token], rows: str) -> tuple[str, str]:
     glob = _unquoted(text)
     if not glob:
         raise fail(text, f"a name of a {rows} or a glob of names", '""', f'"*" stands for every {rows}')
+    if "[" in glob.rpartition("]")[2]:
+        raise fail(text, f"a name of a {rows} or a glob of names", text.value, 'write "]" behind what the "[" begins')
     return sign.value, glob
 
 

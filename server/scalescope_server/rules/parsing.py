@@ -10,6 +10,7 @@ from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
 from scalescope_server.rules import amounts, checking
+from scalescope_server.rules.advising import advice
 from scalescope_server.rules.amounts import A_DURATION, place_of
 from scalescope_server.rules.errors import Place, SentenceError
 from scalescope_server.rules.expression import Duration, Expression
@@ -44,16 +45,6 @@ _CALLED = {
 _BEGIN_VALUE = {"WORD", "NUMBER", "LPAR"}
 # After a whole value: another name, an argument list and a list of layers are the least likely.
 _UNLIKELY = {"WORD", "LPAR", "BY"}
-# Words of other languages, and what they are called here.
-_SLIPS = {
-    "=": 'write "==" to compare',
-    "&": 'write "and"',
-    "|": 'write "or"',
-    "!": 'write "not", or "!=" to compare',
-    "'": 'write texts in double quotes: "blocks.*"',
-    "[": 'a window stands in the parentheses: "mean(loss, 200 steps)"',
-    "^": "powers are written of 2 alone: 2^-24",
-}
 
 
 def parse(text: str) -> Expression:
@@ -100,10 +91,10 @@ def _unexpected(text: str, start: str, came: str, place: Place) -> SentenceError
     """``came`` is what stands at ``place``, "" at the end of the text."""
     before = _grammar().parse_interactive(text[: place.start], start=start)
     *_, last = (None, *before.exhaust_lexer())
-    expected = A_DURATION if last is None or last.type == "FOR" else _expected(before.accepts())
-    return SentenceError(
-        place, expected=expected, got=f'"{came}"' if came else "the end of the text", advice=_advice(came)
-    )
+    is_duration = start == "amount" if last is None else last.type == "FOR"
+    expected = A_DURATION if is_duration else _expected(before.accepts())
+    got = f'"{came}"' if came else "the end of the text"
+    return SentenceError(place, expected=expected, got=got, advice=advice(text, came, place))
 
 
 def _expected(accepted: Collection[str]) -> str:
@@ -112,12 +103,6 @@ def _expected(accepted: Collection[str]) -> str:
     likely = set(accepted) - (_UNLIKELY if "AND" in accepted else set())
     told = [called for name, called in _CALLED.items() if name in likely]
     return f"{', '.join(told[:-1])} or {told[-1]}" if len(told) > 1 else told[0]
-
-
-def _advice(came: str) -> str:
-    if came in ("<", "<=", ">", ">=", "==", "!="):
-        return 'one comparison at a time: "128 < scale and scale < 1024"'
-    return _SLIPS.get(came[:1], "")
 
 
 def _end_of(text: str) -> Place:
