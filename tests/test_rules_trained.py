@@ -1,121 +1,88 @@
-"""Built-in rules on real trainings: those that must fire, by whose fault, and a healthy one on which none does."""
+"""Built-in rules on real trainings: each fires on the trouble that it is for, and none on a healthy one."""
 
 from __future__ import annotations
 
-import math
+import time
 from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
 
 import pytest
-import scalescope
 import torch
-from torch import nn
-from torch.amp import GradScaler
+from scalescope_server.rules.pack import built_in
 
-from tests.serving import Served, serving
-from tests.small_link import until
+from tests import healthy_models
+from tests.healthy_trainings import KINDS, Loop, Trained, long_run
+from tests.judged import firings, judging, reach, unknown
+from tests.launching import launched
+from tests.serving import Served
+from tests.troubled_trainings import TROUBLES
 
-torch.set_num_threads(1)
-
-WIDTH = 8
+RULES = {rule.name.removeprefix("pack/") for rule in built_in().rules}
+# Their trainings are in the tests of these files: what goes by time, and what takes two processes.
+OF_TIME = {"silent-trainer", "crashed-trainer", "stalled-loop", "hook-drops-data"}
+OF_RANKS = {"rank-disagreement"}
+# Of the healthy ones those that are most likely to be taken for a trouble; all are in ``benchmarks.false_alarms``.
+HEALTHY = (
+    "fp16, warm-up from 0 and cosine to 0",
+    "fp16, two groups, one at a rate of 0",
+    "fp16, two optimizers, one every fifth update",
+    "fp16, adapters of low rank",
+)
 # Windows of 1000 updates are known from half of it on.
-UPDATES = 650
+UPDATES = 550
 
 
 @pytest.fixture(scope="module")
 def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(str(tmp_path_factory.mktemp("trained") / "scalescope.db")) as served:
+    with judging(tmp_path_factory.mktemp("trained")) as served:
         yield served
 
 
-def fired(served: Served, run: str) -> dict[str, str | int | None]:
-    """The rules that fired on ``run``, once it is judged, and the culprit of each."""
-    until(lambda: served.store.reader.judgement(run)[0] >= UPDATES)
-    found = [each for each in served.store.reader.alerts()[0] if each.alert.run == run]
-    return {
-        each.alert.name.removeprefix("pack/"): moved.culprit
-        for each in found
-        for moved in each.transitions
-        if moved.after == "firing"
-    }
+@pytest.mark.parametrize("name", TROUBLES)
+def test_a_trouble_fires_what_is_for_it_and_nothing_else(one_server: Served, name: str) -> None:
+    trouble = TROUBLES[name]
+    fired = firings(one_server, trouble.train(one_server.url))
+    assert set(fired) == set(trouble.fires)
+    culprits = {rule: culprit for rule, culprit in trouble.fires.items() if culprit is not None}
+    assert {rule: fired[rule] for rule in culprits} == culprits
 
 
-class Parts(nn.Module):
-    """Small layers in fp16, each with a trouble of its own where ``troubled``."""
-
-    def __init__(self, troubled: bool) -> None:
-        super().__init__()
-        self.troubled = troubled
-        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-        if troubled:
-            self.dead, self.faint = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(2))
-            self.coarse = nn.Parameter(torch.ones(WIDTH, dtype=torch.bfloat16))
-            self.loud = nn.Linear(WIDTH, 1, bias=False).requires_grad_(False)
-            nn.init.constant_(self.loud.weight, 6000.0)
-
-    def forward(self, batch: torch.Tensor, faintness: float) -> torch.Tensor:
-        loss: torch.Tensor = (self.second(torch.tanh(self.first(batch))).float() - 1).square().mean()
-        if self.troubled:
-            self.loud(torch.ones_like(batch))
-            loss = loss + 0.0 * self.dead(batch).float().mean() + faintness * self.faint(batch).float().mean()
-            loss = loss + (1e-4 * self.coarse.float()).square().sum()
-        return loss
+@pytest.mark.parametrize("kind", HEALTHY)
+def test_none_fires_on_a_healthy_training(one_server: Served, kind: str) -> None:
+    assert firings(one_server, KINDS[kind](one_server.url, kind, UPDATES)) == {}
 
 
-def train_parts(url: str, troubled: bool) -> str:
-    torch.manual_seed(0)
-    model = Parts(troubled)
-    optimizer = torch.optim.SGD((each for each in model.parameters() if each.requires_grad), lr=1e-3)
-    scaler = GradScaler("cpu", init_scale=2.0**12)
-    batches = torch.randn(64, 4, WIDTH)
-    with scalescope.watch(model, optimizer, scaler, url=url, every=25) as scope:
-        for step in range(UPDATES):
-            optimizer.zero_grad()
-            with torch.autocast("cpu", dtype=torch.float16):
-                # The first gradients say which format a layer is computed in.
-                loss = model(batches[step % 64], faintness=1.0 if step == 0 else 1e-9)
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            scope.log(loss=loss.detach())
-    return scope.run_id
+def test_none_fires_on_a_long_healthy_training_of_which_all_is_known(one_server: Served) -> None:
+    run = long_run(one_server.url, "long")
+    assert firings(one_server, run) == {}
+    # Windows of minutes are not, in a training of seconds.
+    assert unknown(one_server, run) == OF_RANKS | {"hook-drops-data"}
 
 
-def test_none_fires_on_a_healthy_training(one_server: Served) -> None:
-    assert fired(one_server, train_parts(one_server.url, troubled=False)) == {}
+def test_none_fires_on_a_healthy_training_of_ten_minutes(one_server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Trained(Loop(healthy_models.layers), healthy_models.layers(), updates=700, seed=0)
+    began, seconds = time.time() - 700.0, count()
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: began + next(seconds))
+        scope = training.watched(one_server.url, "ten minutes")
+    with scope:
+        for _ in range(training.updates):
+            scope.log(loss=training.update())
+        reach(scope)
+    assert firings(one_server, scope.run_id) == {}
+    assert "hook-drops-data" not in unknown(one_server, scope.run_id)
 
 
-def test_each_trouble_of_a_layer_fires_and_names_it(one_server: Served) -> None:
-    assert fired(one_server, train_parts(one_server.url, troubled=True)) == {
-        "zero-gradients": "dead.weight",
-        "vanishing-gradients": "faint.weight",
-        "unchanged-parameters": "coarse",
-        "absorbed-updates": "coarse",
-        "headroom-low": "loud",
-    }
+@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
+def test_ranks_that_part_fire_and_ranks_that_skip_together_do_not(one_server: Served, tmp_path: Path) -> None:
+    (runs, _) = launched(2, tmp_path, "tests.parted_ranks", one_server.url)
+    assert firings(one_server, runs["together"]) == {}
+    assert "rank-disagreement" not in unknown(one_server, runs["together"])
+    assert set(firings(one_server, runs["apart"])) == OF_RANKS
 
 
-def train_badly(url: str) -> str:
-    """Steps as large as the weights, one update in ten skipped, and at the end a loss that jumps, and is NaN."""
-    torch.manual_seed(0)
-    model = nn.Linear(WIDTH, WIDTH)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1.0)
-    scaler = GradScaler("cpu", init_scale=2.0**12, growth_interval=9, growth_factor=2.0)
-    batches = torch.randn(64, 4, WIDTH)
-    with scalescope.watch(model, optimizer, scaler, url=url, every=50) as scope:
-        for step in range(UPDATES):
-            optimizer.zero_grad()
-            loss = torch.tanh(model(batches[step % 64])).square().mean()
-            overflows = step >= 100 and (step % 10 == 0 or 600 <= step < 610)
-            (scaler.scale(loss) * (torch.inf if overflows else 1.0)).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            jumps = 50.0 if 620 <= step < 624 else 1.0
-            scope.log(loss=loss.detach() * (math.nan if step == UPDATES - 2 else jumps))
-    return scope.run_id
-
-
-def test_each_trouble_of_the_loop_fires(one_server: Served) -> None:
-    found = fired(one_server, train_badly(one_server.url))
-    thresholds = {"update-ratio-high", "skip-rate", "skip-streak", "loss-spike", "loss-not-finite"}
-    # So many skips are a finding too, and so is a scaler in fp32.
-    assert set(found) == thresholds | {"scale-thrash", "scaler-useless"}
+def test_there_is_a_training_for_every_rule() -> None:
+    trained = {rule for trouble in TROUBLES.values() for rule in trouble.fires}
+    assert trained.isdisjoint(OF_TIME | OF_RANKS)
+    assert trained | OF_TIME | OF_RANKS == RULES
