@@ -14,7 +14,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import REFUSED, Complaints
-from tests.serving import Address, hello, layout, steps
+from tests.serving import Address, hello, layout, ok, steps
+from tests.small_link import until
 from tests.small_server import free_port
 
 pytestmark = pytest.mark.browser
@@ -72,19 +73,23 @@ def training(url: str) -> Iterator[subprocess.Popen[str]]:
 
 def test_the_chart_gets_points_while_a_training_runs(server: ServerProcess, page: Page) -> None:
     page.goto(server.address.url)
-    with training(server.address.url):
+    with training(server.address.url) as process:
+        # In its middle it is held still until the page is there.
+        until(lambda: any(run["attempted"] for run in ok(server.address, "/api/runs")["items"]), DEADLINE_S)
+        process.send_signal(signal.SIGSTOP)
         page.locator("a[data-run]").first.click(timeout=DEADLINE_S * 1000)
         page.locator("html[data-drawn-step]").wait_for()
+        process.send_signal(signal.SIGCONT)
         seen = [int(page.locator("html").get_attribute("data-drawn-step") or -1)]
         while seen[-1] < STEPS - 1:
             page.locator(f'html:not([data-drawn-step="{seen[-1]}"])').wait_for()
             seen.append(int(page.locator("html").get_attribute("data-drawn-step") or -1))
     assert seen == sorted(set(seen))
-    assert len(seen) > 3, "the points came all at once"
+    assert len(seen) > 1, "the points came all at once"
     expect(page.locator("#live")).to_contain_text("finished")
     expect(page.locator("#findings")).to_contain_text("CALIBRATION")
-    x = page.locator('[data-chart="loss"] .plot').evaluate("plot => plot.data.at(-1).x")
-    assert x == list(range(STEPS))
+    loss = page.locator('[data-chart="loss"] .plot')
+    until(lambda: loss.evaluate("plot => plot.data.at(-1).x") == list(range(STEPS)))
 
 
 def test_a_server_killed_beside_a_page_and_a_trainer_loses_nothing_and_both_go_on(
