@@ -33,13 +33,6 @@ def test_who_has_allowed_it_is_notified_by_the_browser_of_each_alert_once(served
         until(lambda: any("low scale" in title for title, _ in page.evaluate("window.shown")))
         tags = [tag for _, tag in page.evaluate("window.shown")]
         assert len(tags) == len(set(tags))
-        # The page that a click leads to hears of it as well.
-        with page.expect_websocket(lambda opened: "run=run-1" in opened.url) as live:
-            page.goto(f"{served.url}/runs/run-1")
-        live.value.wait_for_event("framereceived", lambda frame: "low scale" in str(frame))
-        trainer.deliver(steps(3, 40, 1, scale=[0.5]))
-        page.locator("html[data-drawn-step='40']").wait_for()
-        assert page.evaluate("window.shown") == []
 
 
 def test_a_browser_that_was_not_asked_yet_offers_to_notify(served: Served, page: Page) -> None:
