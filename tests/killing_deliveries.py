@@ -138,6 +138,7 @@ def _fired(engine: Engine) -> list[str]:
     """The keys under which it is told that the rule fires, on each run."""
     row = tables.alert.c
     alerts = select(row.key, tables.run.c.id).join(tables.run, tables.run.c.key == row.run).where(row.name == RULE.name)
+    alerts = alerts.where(row.firings > 0)
     with engine.begin() as connection:
         found = connection.execute(alerts).all()
     return [delivery_id(alert, notice_key(notice(rule=RULE.name, run=run), "chat")) for alert, run in found]
