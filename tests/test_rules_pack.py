@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from scalescope_server.rules.backtest import backtest
 from scalescope_server.rules.compiled import compile_rule
+from scalescope_server.rules.course import Start
 from scalescope_server.rules.faults import faults
 from scalescope_server.rules.pack import built_in
 from scalescope_server.rules.parsing import parse
 from scalescope_server.rules.rendering import render
 from scalescope_server.rules.spec import Rule
 from scalescope_server.rules.stretch import stretch_of
-from scalescope_server.rules.ticks import Pulse, RunState, Tick
+from scalescope_server.rules.ticks import Tick
 
 RULES = {rule.name.removeprefix("pack/"): rule for rule in built_in().rules}
 # Updates between two that are told of: windows count those in between.
@@ -61,9 +62,12 @@ def ranks(scale: float, other: float | None = None) -> dict[str, Mapping[int, fl
     return {"scale": {0: scale, 1: scale if other is None else other}}
 
 
-def fired(rule: Rule, ticks: Iterable[Tick], now: Pulse | None = None) -> list[int | None]:
-    """The updates at which it fires; no rule may be in error."""
-    found = backtest(compile_rule(rule), [stretch_of(ticks)], now=now)
+def fired(
+    rule: Rule, ticks: Iterable[Tick], start: Start | None = None, until: float | None = None
+) -> list[int | None]:
+    """The updates at which it fires, and None where time alone makes it; no rule may be in error."""
+    starts = () if start is None else (start,)
+    found = backtest(compile_rule(rule), [stretch_of(ticks)], starts=starts, silent_after_s=60.0, until=until)
     assert found.error == ""
     return [firing.step for firing in found.firings]
 
@@ -113,8 +117,8 @@ def test_every_file_of_the_pack_has_its_version() -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_none_fires_on_a_healthy_training(name: str) -> None:
-    ended = Pulse(120_000.0, 119_900.0, "finished")
-    assert fired(RULES[name], healthy(12_000), ended) == []
+    ended = Start(0, None, 119_900.0, "finished", 119_900.0)
+    assert fired(RULES[name], healthy(12_000), ended, 120_000.0) == []
 
 
 @pytest.mark.parametrize("name", CODES)
@@ -219,13 +223,18 @@ def test_ranks_that_disagree_fire() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "state", "quiet_s"),
-    [("silent-trainer", "silent", 60.0), ("crashed-trainer", "crashed", 5.0), ("stalled-loop", "running", 601.0)],
+    ("name", "start", "quiet_s"),
+    [
+        ("silent-trainer", Start(0, None, 9.0), 60.0),
+        ("crashed-trainer", Start(0, None, 9.0, "crashed", 9.0), 5.0),
+        # Its trainer lives, and no update comes.
+        ("stalled-loop", Start(0, None, 610.0), 601.0),
+    ],
 )
-def test_a_trainer_of_which_nothing_comes_fires(name: str, state: RunState, quiet_s: float) -> None:
+def test_a_trainer_of_which_nothing_comes_fires(name: str, start: Start, quiet_s: float) -> None:
     ticks = told(10, scale=[1.0] * 10)
-    assert fired(RULES[name], ticks, Pulse(9.0 + quiet_s, 9.0, state)) == [None]
-    assert fired(RULES[name], ticks, Pulse(9.0 + quiet_s, 9.0, "finished")) == []
+    assert fired(RULES[name], ticks, start, 9.0 + quiet_s) == [None]
+    assert fired(RULES[name], ticks, Start(0, None, 9.0, "finished", 9.0), 9.0 + quiet_s) == []
 
 
 def test_records_that_the_hook_dropped_fire() -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,8 +58,9 @@ def test_parameters_that_are_frozen_empty_complex_or_without_a_gradient_are_left
 
 def test_of_a_group_that_a_rate_of_0_holds_it_is_not_told_that_it_stays() -> None:
     model = nn.Sequential(nn.Linear(2, 3, bias=False), nn.Linear(3, 2, bias=False))
-    held, trained = ({"params": each.parameters()} for each in model)
-    optimizer = torch.optim.SGD([held | {"lr": 0.0}, trained], lr=0.1)
+    held, trained = ([*each.parameters()] for each in model)
+    groups: list[dict[str, Any]] = [{"params": held, "lr": 0.0}, {"params": trained}]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
     with watching(model, optimizer, every=1) as watched:
         model(torch.ones(4, 2)).sum().backward()
         optimizer.step()
