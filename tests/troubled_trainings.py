@@ -271,6 +271,8 @@ TROUBLES = {
             long_decline,
             "update-ratio-low",
             "unchanged-parameters",
+            # Not even fp32 keeps updates that small.
+            "absorbed-updates",
             "loss-not-falling",
             "exploding-gradients",
             underflow_rise="other.weight",
