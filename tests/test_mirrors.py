@@ -217,8 +217,8 @@ def test_a_training_that_is_forgotten_is_echoed_to_its_end_and_leaves_no_thread(
     gc.disable()
     try:
         del trained
-        # Again and again, since the thread that sends may have something of it in its hands; but not all the time, since
-        # nothing else runs meanwhile.
+        # Again and again: the thread that sends may have something of it in its hands. With pauses: nothing else runs
+        # meanwhile.
         for _ in range(20):
             gc.collect()
             thread.join(1.0)
