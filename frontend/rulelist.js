@@ -118,8 +118,8 @@ class Row {
    * @param {Standings} standings
    */
   show(rule, standings) {
-    // What is under way may not have reached the server yet.
-    if (this.#turning) return;
+    // What is under way may not have reached the server yet, and what was asked for before it is of a time before it.
+    if (this.#turning || rule.revision < this.#rule.revision) return;
     this.#rule = rule;
     this.#standings = standings;
     this.#turn.checked = rule.enabled;
