@@ -109,8 +109,8 @@ def _folded(name: str, one: Any, other: Any) -> Any:
 def _pile_rows(row: Any) -> Rows:
     pile = pile_of(row)
     return {
-        position: {"amax": pile.table.amax[position], "of": pile.samples[position]}
-        | {name: getattr(pile.table, name)[position] for name in _SUMS}
+        position: {"amax": pile.kept.whole().amax[position], "of": pile.samples[position]}
+        | {name: getattr(pile.kept.whole(), name)[position] for name in _SUMS}
         for position in range(row.rows)
         if pile.samples[position]
     }

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scalescope.numerics.exponents import Histograms
 from scalescope.packing import PackedHistograms, Trimmed, pack_trimmed, unpack_trimmed
 from sqlalchemy import Row
 
@@ -34,10 +33,6 @@ class Pile:
     @staticmethod
     def empty(rows: int) -> Pile:
         return Pile(Trimmed.empty(rows), np.zeros(rows, np.int64))
-
-    @property
-    def table(self) -> Histograms:
-        return self.kept.whole()
 
     def add(self, place: Place, table: Trimmed, samples: int | NDArray[np.int64] = 1) -> None:
         """Add the rows of ``table``, which rest on so many samples, to those at ``place``."""
