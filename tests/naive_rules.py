@@ -36,10 +36,11 @@ Course = list[Said]
 
 
 class Naive:
-    """``places``: the updates' numbers, by their steps."""
+    """``places``: the updates' numbers, by their steps. ``most``: updates of a window."""
 
-    def __init__(self, ticks: Sequence[Tick]) -> None:
+    def __init__(self, ticks: Sequence[Tick], most: int = tree.MOST_UPDATES) -> None:
         self.ticks = ticks
+        self.most = most
         self.places: list[int] = []
         for index, tick in enumerate(ticks):
             before = ticks[index - 1].step if index else tick.step - 1
@@ -150,11 +151,13 @@ class Naive:
 
     def _inside(self, index: int, window: tree.Duration) -> list[int]:
         keys = self._keys(window)
-        return [at for at in range(index + 1) if keys[at] > keys[index] - _width(window)]
+        gone = keys[index - self.most] if index >= self.most else -math.inf
+        return [at for at in range(index + 1) if keys[at] > max(keys[index] - _width(window), gone)]
 
     def _is_full(self, index: int, inside: Sequence[int], window: tree.Duration) -> bool:
         keys = self._keys(window)
-        return 2 * (keys[index] - keys[inside[0]] + isinstance(window, tree.Updates)) >= _width(window)
+        reached = keys[index] - keys[inside[0]] if inside else 0.0
+        return 2 * (reached + isinstance(window, tree.Updates)) >= _width(window) or len(inside) >= self.most
 
     def _keys(self, window: tree.Duration) -> Sequence[float]:
         return self.places if isinstance(window, tree.Updates) else [tick.at for tick in self.ticks]

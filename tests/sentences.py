@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import get_args
 
 from hypothesis import strategies as st
-from scalescope_server.rules.amounts import MOST_UPDATES
 from scalescope_server.rules.expression import (
+    MOST_UPDATES,
     Across,
     AcrossName,
     And,

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from scalescope_server.layer_rows import LayerMeasure
 from scalescope_server.rules import functions
-from scalescope_server.rules.amounts import MOST_SECONDS, MOST_UPDATES
 from scalescope_server.rules.errors import SentenceError
+from scalescope_server.rules.expression import MOST_SECONDS, MOST_UPDATES
 from scalescope_server.rules.faults import PLACES
 from scalescope_server.rules.files import RulesFileError, read_rules
 from scalescope_server.rules.names import CODES, COMPARED, MEASURES, RANKED, SERIES

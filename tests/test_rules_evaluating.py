@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scalescope_server.rules import dependence
 from scalescope_server.rules.dependence import Lookback, lookback
 from scalescope_server.rules.evaluating import ANSWERS, Evaluator
-from scalescope_server.rules.expression import Condition
+from scalescope_server.rules.expression import MOST_UPDATES, Condition
+from scalescope_server.rules.signals import windowed
 from scalescope_server.rules.stretch import stretch_of
 from scalescope_server.rules.ticks import Tick
 from scalescope_server.rules.verdict import Answer, Verdict
 
 from tests.naive_rules import Naive
 from tests.random_rules import any_condition, of_run, of_windows, ticks
+
+mosts = st.sampled_from([MOST_UPDATES, 5, 2])
+
+
+@contextmanager
+def holding(most: int) -> Iterator[None]:
+    """A window holds that many updates at most."""
+    with patch.object(windowed, "MOST_UPDATES", most), patch.object(dependence, "MOST_UPDATES", most):
+        yield
 
 
 def answers(condition: Condition, updates: list[Tick]) -> list[Answer]:
@@ -26,8 +40,8 @@ def answers(condition: Condition, updates: list[Tick]) -> list[Answer]:
     return found
 
 
-def expected(condition: Condition, updates: list[Tick]) -> list[Answer]:
-    course = Naive(updates).course(condition)
+def expected(condition: Condition, updates: list[Tick], most: int) -> list[Answer]:
+    course = Naive(updates, most).course(condition)
     named = {None: Answer.NO_DATA, True: Answer.HOLDS, False: Answer.DOES_NOT}
     return [named[None if said.value is None else bool(said.value)] for said in course]
 
@@ -39,17 +53,21 @@ def same(one: Verdict, other: Verdict) -> bool:
 
 
 @settings(max_examples=60, deadline=None)
-@given(any_condition, ticks())
-def test_update_by_update_it_says_what_all_of_the_past_says(condition: Condition, updates: list[Tick]) -> None:
-    assert answers(condition, updates) == expected(condition, updates)
+@given(any_condition, ticks(), mosts)
+def test_update_by_update_it_says_what_all_of_the_past_says(
+    condition: Condition, updates: list[Tick], most: int
+) -> None:
+    with holding(most):
+        assert answers(condition, updates) == expected(condition, updates, most)
 
 
 @settings(max_examples=60, deadline=None)
-@given(of_run, ticks(), st.lists(st.integers(1, 15)), st.booleans())
+@given(of_run, ticks(), st.lists(st.integers(1, 15)), st.booleans(), mosts)
 def test_by_columns_it_says_the_same_however_they_are_cut(
-    condition: Condition, updates: list[Tick], lengths: list[int], one_between: bool
+    condition: Condition, updates: list[Tick], lengths: list[int], one_between: bool, most: int
 ) -> None:
-    slow, fast = Evaluator([condition]), Evaluator([condition])
+    with holding(most):
+        slow, fast = Evaluator([condition]), Evaluator([condition])
     start = 0
     for length in [*lengths, len(updates)]:
         part = updates[start : start + length]
@@ -68,15 +86,21 @@ def test_by_columns_it_says_the_same_however_they_are_cut(
 
 
 @settings(max_examples=60, deadline=None)
-@given(any_condition, ticks())
-def test_restored_at_any_update_it_says_what_it_would_have_said(condition: Condition, updates: list[Tick]) -> None:
-    assert_restorable(condition, updates)
+@given(any_condition, ticks(), mosts)
+def test_restored_at_any_update_it_says_what_it_would_have_said(
+    condition: Condition, updates: list[Tick], most: int
+) -> None:
+    with holding(most):
+        assert_restorable(condition, updates)
 
 
 @settings(max_examples=60, deadline=None)
-@given(of_windows, ticks())
-def test_windows_are_restored_from_no_more_than_they_reach_back_to(condition: Condition, updates: list[Tick]) -> None:
-    assert_restorable(condition, updates)
+@given(of_windows, ticks(), mosts)
+def test_windows_are_restored_from_no_more_than_they_reach_back_to(
+    condition: Condition, updates: list[Tick], most: int
+) -> None:
+    with holding(most):
+        assert_restorable(condition, updates)
 
 
 def assert_restorable(condition: Condition, updates: list[Tick]) -> None:
@@ -98,7 +122,7 @@ def first_needed(updates: list[Tick], last: int, back: Lookback) -> int:
     """The index of the first update of what ``back`` asks for."""
     for _ in range(back.times):
         by_time = next(index for index, tick in enumerate(updates) if tick.at >= updates[last].at - back.seconds)
-        last = max(0, min(last - back.updates, by_time))
+        last = max(0, min(last - back.updates, max(by_time, last - back.most)))
     return last
 
 

@@ -106,6 +106,8 @@ def test_a_window_reaches_back_by_updates_or_by_time_whichever_is_farther(store:
     assert store.reader.look_back(RUN, at, 7, 0.0) == (0, 7)
     assert store.reader.look_back(RUN, at, 1, 2.5) == (1, 11)
     assert store.reader.look_back(RUN, at, 4, 2.5) == (1, 10)
+    assert store.reader.look_back(RUN, at, 0, 2.5, 2) == (1, 12)
+    assert store.reader.look_back(RUN, at, 3, 2.5, 2) == (1, 11)
     assert store.reader.look_back(RUN, at, 100, 0.0) == BEFORE_ALL
     assert store.reader.newest_update(RUN) == (1, 19)
 

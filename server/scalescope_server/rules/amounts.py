@@ -8,12 +8,8 @@ from decimal import Decimal
 from lark import Token, Tree
 
 from scalescope_server.rules.errors import Place, SentenceError
-from scalescope_server.rules.expression import Duration, Number, Seconds, Updates
+from scalescope_server.rules.expression import MOST_SECONDS, MOST_UPDATES, Duration, Number, Seconds, Updates
 from scalescope_server.rules.spelling import nearest
-
-# A window is kept in memory for each run it is evaluated on; what goes further back is a trend, not an alarm.
-MOST_UPDATES = 100_000
-MOST_SECONDS = 7 * 86_400.0
 
 _TIMES = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), Decimal("0.001")),

@@ -228,10 +228,9 @@ def _joined(settles: bool, program: Program, trees: tuple[Condition, ...]) -> Si
 
 def _windowed(function: Function, program: Program, tree: Tree, window: Duration) -> Signal | Each:
     of, reach = program.any(tree), program.reach(window)
-    make = partial(function.window, reach.ruler.width)
     if isinstance(of, Signal):
-        return Windowed(of, make(), reach, early=function.early, finite=function.finite)
-    return WindowedEach(of, make, reach, early=function.early, finite=function.finite)
+        return Windowed(of, function.window(), reach, early=function.early, finite=function.finite)
+    return WindowedEach(of, function.window, reach, early=function.early, finite=function.finite)
 
 
 @singledispatch

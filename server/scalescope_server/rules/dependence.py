@@ -9,6 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from scalescope_server.rules.expression import (
+    MOST_UPDATES,
     Across,
     And,
     Arithmetic,
@@ -56,11 +57,13 @@ class Lookback(NamedTuple):
 
     From the last update that was judged, go back by ``updates`` updates or by ``seconds``, whichever is farther; from
     there again, ``times`` in all, since a window may hold what was taken from another one. Updates count, not steps.
+    ``most``: of updates that are within the seconds.
     """
 
     updates: int = 0
     seconds: float = 0.0
     times: int = 0
+    most: int = 0
 
 
 def needs(condition: Tree) -> Needs:
@@ -136,11 +139,12 @@ def _windowed(of: Tree, window: Duration) -> _Reach:
 def _back(window: Duration, windows: int) -> Lookback:
     if isinstance(window, Updates):
         return Lookback(updates=windows * window.count, times=1)
-    return Lookback(seconds=windows * window.seconds, times=1)
+    return Lookback(seconds=windows * window.seconds, times=1, most=windows * (MOST_UPDATES + 1))
 
 
 def _then(one: Lookback, other: Lookback) -> Lookback:
-    return Lookback(max(one.updates, other.updates), max(one.seconds, other.seconds), one.times + other.times)
+    farthest = max(one.updates, other.updates), max(one.seconds, other.seconds)
+    return Lookback(*farthest, one.times + other.times, max(one.most, other.most))
 
 
 def _farthest(many: list[Lookback]) -> Lookback:

@@ -25,6 +25,11 @@ OverName = Literal[
 CountName = Literal["count", "rate"]
 AcrossName = Literal["max", "min", "mean", "sum", "median"]
 
+# A window is kept in memory for each run it is evaluated on; what goes further back is a trend, not an alarm. One of
+# time ends where either does.
+MOST_UPDATES = 100_000
+MOST_SECONDS = 7 * 86_400.0
+
 
 class Updates(Struct, frozen=True, tag="updates"):
     """So many attempted updates, whatever became of them; at least 1."""

@@ -164,7 +164,7 @@ class AlertReader(Snapshots, ABC):
         with self.reading() as connection:
             return axis.measured_steps(connection, found_run(connection, run).key, first, last)
 
-    def look_back(self, run: RunId, position: Position, updates: int, seconds: float) -> Position:
-        """The position before which nothing is within so many updates or seconds of that at ``position``."""
+    def look_back(self, run: RunId, position: Position, updates: int, seconds: float, most: int = axis.END) -> Position:
+        """See :func:`axis.look_back`."""
         with self.reading() as connection:
-            return axis.look_back(connection, found_run(connection, run).key, position, updates, seconds)
+            return axis.look_back(connection, found_run(connection, run).key, position, updates, seconds, most)

@@ -33,12 +33,17 @@ def last_position(connection: Connection, run: int) -> Position:
     return BEFORE_ALL
 
 
-def look_back(connection: Connection, run: int, position: Position, updates: int, seconds: float) -> Position:
-    """The position before which nothing is within ``updates`` updates or ``seconds`` of that at ``position``."""
+def look_back(
+    connection: Connection, run: int, position: Position, updates: int, seconds: float, most: int
+) -> Position:
+    """The position before which nothing is within ``updates`` updates or ``seconds`` of that at ``position``.
+
+    ``most``: of updates that are within the seconds; never fewer than ``updates``.
+    """
     if seconds <= 0:
         # A clock that was set back is nobody's business then.
         return _count_back(connection, run, position, updates)
-    left, passed = updates, 0.0
+    left, passed, most_left = updates, 0.0, max(updates, most)
     newer: tuple[int, float] | None = None
     for segment in reversed(segments_of(connection, run, last=position.segment)):
         upto = position.step if segment.ordinal == position.segment else END
@@ -46,9 +51,9 @@ def look_back(connection: Connection, run: int, position: Position, updates: int
             for step, at in rows:
                 passed += 0.0 if newer is None else _passed(newer[1] - at, within=newer[0] == segment.ordinal)
                 newer = segment.ordinal, at
-                if left <= 0 and passed > seconds:
+                if (left <= 0 and passed > seconds) or most_left <= 0:
                     return Position(segment.ordinal, step)
-                left -= 1
+                left, most_left = left - 1, most_left - 1
             upto = rows[-1].step - 1
     return BEFORE_ALL
 

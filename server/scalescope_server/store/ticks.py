@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, Row, Select, bindparam, select
 
 from scalescope_server.store import tables
 from scalescope_server.store.axis import END, segments_of
@@ -26,6 +26,7 @@ _ATTEMPTED, _APPLIED = "attempted", "applied"
 _DROPPED = "dropped"
 # By flag (see ``values``); what is finite and null was not told.
 _NONFINITE = np.array([np.nan, np.nan, np.inf, -np.inf])
+_NO_STEPS, _NO_VALUES = np.empty(0, np.int64), np.empty(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ def _of_segment(
         .order_by(row.step)
         .limit(limit)
     )
-    rows = connection.execute(query).all()
+    rows = _bare(connection, query)
     if not rows:
         return Updates(segment.ordinal, np.empty(0, np.int64), np.empty(0))
     steps, at, nonfinite, *columns = zip(*rows, strict=True)
@@ -126,6 +127,15 @@ def _of_segment(
     if run.world_size > 1 and wanted.ranks:
         _add_ranks(connection, part, wanted.ranks, asked)
     return part
+
+
+def _bare(connection: Connection, query: Select[Any], values: Mapping[str, Any] | None = None) -> list[Any]:
+    """All rows as the driver makes them, numbers as they are stored: of a million, rows that know their columns'
+    names take longer to make than to read.
+    """
+    with connection.execute(query, values) as result:
+        assert result.cursor is not None
+        return list(result.cursor.fetchall())
 
 
 def _columns_of(names: Iterable[str]) -> set[str]:
@@ -165,34 +175,45 @@ def _scalars(
         return {}
     keys = {r.key: r.name for r in connection.execute(_KEYS, {"of_run": run.key, "names": own})}
     merged = {key for key, name in keys.items() if run.world_size > 1 and name in MERGED_SERIES}
-    points: dict[str, list[tuple[int, float]]] = {name: [] for name in own}
+    found: dict[str, Column] = {}
     for rank, some in ((ALL_RANKS, merged), (0, keys.keys() - merged)):
         of_rank = {**asked, "of_series": sorted(some), "of_rank": rank}
-        for key, step, value, flag in connection.execute(_SCALARS, of_rank) if some else ():
-            points[keys[key]].append((step, value if value is not None else _NONFINITE[flag]))
+        for key, told in _by_series(_bare(connection, _SCALARS, of_rank) if some else []).items():
+            found[keys[key]] = _placed(part.step, *told)
     if _DROPPED in own:
-        points[_DROPPED] = _drops(connection, asked, part.step)
-    return {name: _placed(part.step, told) for name, told in points.items()}
+        found[_DROPPED] = _placed(part.step, *_drops(connection, asked, part.step))
+    return {name: found.get(name) or _placed(part.step, _NO_STEPS, _NO_VALUES) for name in own}
 
 
-def _drops(connection: Connection, asked: Mapping[str, int], steps: NDArray[np.int64]) -> list[tuple[int, float]]:
-    """(update, records that the hook said at it that it had dropped): none at most, so that a sum comes back to 0."""
+def _by_series(rows: Sequence[tuple[Any, ...]]) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """(updates, values) by series of rows of (series, update, value, flag)."""
+    if not rows:
+        return {}
+    of, told, numbers, flags = zip(*rows, strict=True)
+    series, steps, values = np.array(of, np.int64), np.array(told, np.int64), np.array(numbers, np.float64)
+    # What is no number is stored as its flag, and null becomes NaN.
+    values = np.where(np.isnan(values), _NONFINITE[np.array(flags, np.int64)], values)
+    return {key: (steps[series == key], values[series == key]) for key in set(of)}
+
+
+def _drops(
+    connection: Connection, asked: Mapping[str, int], steps: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """(updates, records that the hook said at each that it had dropped): mostly none, so that a sum comes back to 0."""
     found = defaultdict(float, dict.fromkeys(steps.tolist(), 0.0))
     for step, data in connection.execute(_DROPS, asked):
         messages = data.get("messages")
         found[step] += messages if isinstance(messages, int) else 0
-    return list(found.items())
+    return np.array(list(found), np.int64), np.array(list(found.values()), np.float64)
 
 
-def _placed(steps: NDArray[np.int64], points: Sequence[tuple[int, float]]) -> Column:
+def _placed(steps: NDArray[np.int64], told: NDArray[np.int64], values: NDArray[np.float64]) -> Column:
     """Values by step as a column. What was measured of an update that is not stored has no place in it."""
     column = Column(np.full(len(steps), np.nan), np.zeros(len(steps), np.bool_))
-    if points:
-        told, values = (np.array(each) for each in zip(*points, strict=True))
-        places = np.minimum(np.searchsorted(steps, told), len(steps) - 1)
-        there = steps[places] == told
-        column.values[places[there]] = values[there]
-        column.told[places[there]] = True
+    places = np.minimum(np.searchsorted(steps, told), len(steps) - 1)
+    there = steps[places] == told
+    column.values[places[there]] = values[there]
+    column.told[places[there]] = True
     return column
 
 
@@ -206,7 +227,7 @@ def _add_ranks(connection: Connection, part: Updates, names: Iterable[str], aske
         .where(row.step.between(asked["first"], asked["last"]), row.segment == asked["of_segment"])
         .order_by(row.rank, row.step)
     )
-    for rank, rows in groupby(connection.execute(query).all(), key=itemgetter(0)):
+    for rank, rows in groupby(_bare(connection, query), key=itemgetter(0)):
         _, steps, nonfinite, *values = zip(*rows, strict=True)
         told = {name: _restored(name, column, nonfinite) for name, column in zip(columns, values, strict=True)}
         if _APPLIED in names:
@@ -221,7 +242,7 @@ def _aligned(steps: NDArray[np.int64], own: NDArray[np.int64], column: Column) -
     if np.array_equal(steps, own):
         return column
     known = column.told
-    return _placed(steps, list(zip(own[known].tolist(), column.values[known].tolist(), strict=True)))
+    return _placed(steps, own[known], column.values[known])
 
 
 _scalar, _event = tables.scalar.c, tables.event.c

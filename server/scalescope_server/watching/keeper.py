@@ -146,7 +146,7 @@ class Keeper:
 
     def _farther(self, run: RunId, position: Position, reach: Lookback) -> Position:
         for _ in range(reach.times):
-            position = self._reader.look_back(run, position, reach.updates, reach.seconds)
+            position = self._reader.look_back(run, position, reach.updates, reach.seconds, reach.most)
         return position
 
     def _surroundings(self, vigil: Vigil) -> Surroundings:

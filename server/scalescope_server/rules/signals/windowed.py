@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scalescope_server.rules.expression import Duration, Updates
+from scalescope_server.rules.expression import MOST_UPDATES, Duration, Updates
 from scalescope_server.rules.signals.signal import Column, Each, Key, Moving, Now, Signal, Span, columns_of
 from scalescope_server.rules.windows import Window
 from scalescope_server.rules.windows.rates import Rate
@@ -32,18 +32,31 @@ class Ruler:
         return span.at if self.by_time else span.place.astype(np.float64)
 
 
-class Reach(Moving):
-    """Whether the updates in a window reach over half of it or more, whatever was told at them."""
+class Reached(NamedTuple):
+    """``oldest`` and ``full`` of a reach at each update of a stretch: float64[n], bool[n]."""
 
-    __slots__ = ("_keys", "column", "full", "ruler")
+    oldest: NDArray[np.float64]
+    full: NDArray[np.bool_]
+
+
+class Reach(Moving):
+    """How far back a window reaches, whatever was told at its updates: over its width, and at most so many of them.
+
+    ``oldest``: what was told at that key or before has left it. ``full``: whether its updates reach over half of its
+    width or more, or are as many as may be. ``column``: both over the last stretch.
+    """
+
+    __slots__ = ("_keys", "_most", "column", "full", "oldest", "ruler")
     by_columns = True
 
     def __init__(self, ruler: Ruler) -> None:
         super().__init__()
         self.ruler = ruler
+        self.oldest = -math.inf
         self.full = False
+        self._most = MOST_UPDATES
         self._keys: deque[float] = deque()
-        self.column: NDArray[np.bool_] | None = None
+        self.column: Reached | None = None
 
     def tick(self, now: Now) -> None:
         if not now.is_update:
@@ -51,21 +64,36 @@ class Reach(Moving):
         key, keys = self.ruler.key(now), self._keys
         keys.append(key)
         oldest = key - self.ruler.width
-        while keys[0] <= oldest:
+        if len(keys) > self._most:
+            oldest = max(oldest, keys.popleft())
+        while len(keys) > 1 and keys[0] <= oldest:
             keys.popleft()
-        self.full = 2.0 * (key - keys[0] + (not self.ruler.by_time)) >= self.ruler.width
+        self.oldest = oldest
+        reached = key - keys[0] + (not self.ruler.by_time)
+        self.full = 2.0 * reached >= self.ruler.width or len(keys) >= self._most
 
     def over(self, span: Span) -> None:
-        """Move on by all updates of ``span``; ``column`` is ``full`` at each, bool[n]."""
-        width = self.ruler.width
         keys = self.ruler.keys(span)
         known = np.concatenate((np.array(self._keys, np.float64), keys))
-        first = np.searchsorted(known, keys - width, side="right")
+        places = np.arange(len(self._keys), len(known))
+        too_many = known[np.maximum(places - self._most, 0)]
+        by_width = keys - self.ruler.width
+        oldest = np.where(places >= self._most, np.maximum(by_width, too_many), by_width)
+        first = np.minimum(np.searchsorted(known, oldest, side="right"), places)
         reached = keys - known[first] + (not self.ruler.by_time)
+        full = (2.0 * reached >= self.ruler.width) | (places + 1 - first >= self._most)
         self._keys = deque(known[int(first[-1]) :].tolist())
-        full: NDArray[np.bool_] = 2.0 * reached >= width
-        self.full = bool(full[-1])
-        self.column = full
+        self.oldest, self.full = float(oldest[-1]), bool(full[-1])
+        self.column = Reached(oldest, full)
+
+
+class _Telling(NamedTuple):
+    """The values that were told in a stretch: their keys, what had left the window by then, and their times: [m]."""
+
+    keys: NDArray[np.float64]
+    values: NDArray[np.float64] | NDArray[np.bool_]
+    oldest: NDArray[np.float64]
+    at: NDArray[np.float64]
 
 
 class _Said(NamedTuple):
@@ -107,17 +135,17 @@ class Windowed(Signal):
             self._tell(key, of.value, now.at)
             return
         self.fresh = self.moved = False
-        if self.value is not None and self._newest <= key - self._ruler.width:
+        if self.value is not None and self._newest <= self._reach.oldest:
             self.value, self.moved = None, True
 
     def _tell(self, key: float, told: float, at: float) -> None:
-        window = self._window
+        window, oldest = self._window, self._reach.oldest
         if self._finite and told - told != 0.0:
-            value = window.slide(key)
+            value = window.slide(oldest)
         else:
             if isinstance(window, Rate):
                 window.at = at
-            value = window.push(key, told)
+            value = window.push(key, told, oldest)
             self._newest = key
         bound = 0
         if not self._reach.full:
@@ -126,29 +154,23 @@ class Windowed(Signal):
         self.value, self.bound, self.fresh = value, bound, value is not None
 
     def stretch(self, span: Span) -> Column:
-        (of,), keys = columns_of([self._of]), self._ruler.keys(span)
+        (of,), keys, reached = columns_of([self._of]), self._ruler.keys(span), self._reach.column
+        assert reached is not None
         told = np.flatnonzero(of.fresh & of.known & (of.bound == 0))
-        said = self._said(told, keys[told], of.values[told], span.at[told])
+        telling = _Telling(keys[told], of.values[told], reached.oldest[told], span.at[told])
+        said = self._said(telling, reached.full[told])
         latest = np.zeros(len(span), np.intp)
         latest[told] = np.arange(1, len(told) + 1)
         latest = np.maximum.accumulate(latest)
         fresh = np.zeros(len(span), np.bool_)
         fresh[told] = said.known[1:]
-        in_window = said.newest[latest] > keys - self._ruler.width
+        in_window = said.newest[latest] > reached.oldest
         self._newest = float(said.newest[-1])
         return Column(said.values[latest], said.known[latest] & in_window, fresh, said.bound[latest])
 
-    def _said(
-        self,
-        told: NDArray[np.intp],
-        keys: NDArray[np.float64],
-        values: NDArray[np.float64] | NDArray[np.bool_],
-        at: NDArray[np.float64],
-    ) -> _Said:
-        entered = np.isfinite(values) if self._finite else np.ones(len(told), np.bool_)
-        results = self._results(keys, values, entered, at)
-        assert self._reach.column is not None
-        full = self._reach.column[told]
+    def _said(self, told: _Telling, full: NDArray[np.bool_]) -> _Said:
+        entered = np.isfinite(told.values) if self._finite else np.ones(len(full), np.bool_)
+        results = self._results(told, entered)
         known = np.array([result is not None for result in results], np.bool_)
         if self._early is None:
             known &= full
@@ -156,24 +178,18 @@ class Windowed(Signal):
             _after(self.value, np.array(results, np.float64)),
             _after(self.value is not None, known),
             _after(self.bound, np.where(full, 0, self._early or 0)).astype(np.int8),
-            np.maximum.accumulate(_after(self._newest, np.where(entered, keys, -np.inf))),
+            np.maximum.accumulate(_after(self._newest, np.where(entered, told.keys, -np.inf))),
         )
 
-    def _results(
-        self,
-        keys: NDArray[np.float64],
-        values: NDArray[np.float64] | NDArray[np.bool_],
-        entered: NDArray[np.bool_],
-        at: NDArray[np.float64],
-    ) -> list[float | None]:
+    def _results(self, told: _Telling, entered: NDArray[np.bool_]) -> list[float | None]:
         """What the window says after each value that was told."""
         window = self._window
         if isinstance(window, Rate):
-            return [_timed(window, *told) for told in _rows(keys, values, entered, at)]
-        push, slide = window.push, window.slide
+            return [_timed(window, *one) for one in _rows(*told, entered)]
+        push, slide, rows = window.push, window.slide, _rows(told.keys, told.values, told.oldest, entered)
         if entered.all():
-            return [push(key, value) for key, value in _rows(keys, values)]
-        return [push(key, value) if enters else slide(key) for key, value, enters in _rows(keys, values, entered)]
+            return [push(key, value, oldest) for key, value, oldest, _ in rows]
+        return [push(key, value, oldest) if enters else slide(oldest) for key, value, oldest, enters in rows]
 
 
 def _after(first: float | None, rest: NDArray[Any]) -> NDArray[Any]:
@@ -181,11 +197,11 @@ def _after(first: float | None, rest: NDArray[Any]) -> NDArray[Any]:
     return np.concatenate((np.array([first], rest.dtype), rest))
 
 
-def _timed(window: Rate, key: float, value: float, enters: bool, at: float) -> float | None:
+def _timed(window: Rate, key: float, value: float, oldest: float, at: float, enters: bool) -> float | None:
     if not enters:
-        return window.slide(key)
+        return window.slide(oldest)
     window.at = at
-    return window.push(key, value)
+    return window.push(key, value, oldest)
 
 
 def _rows(*columns: NDArray[Any]) -> Iterator[Any]:
@@ -221,7 +237,7 @@ class WindowedEach(Each):
             self._newest = key
             return
         self.fresh = self.moved = False
-        if self.value and self._newest <= key - self._reach.ruler.width:
+        if self.value and self._newest <= self._reach.oldest:
             self.value, self.moved = {}, True
 
     def _told(self, name: Key, key: float, told: float, at: float) -> float | None:
@@ -229,7 +245,7 @@ class WindowedEach(Each):
         if window is None:
             window = self._windows[name] = self._make()
         if self._finite and told - told != 0.0:
-            return window.slide(key)
+            return window.slide(self._reach.oldest)
         if isinstance(window, Rate):
             window.at = at
-        return window.push(key, told)
+        return window.push(key, told, self._reach.oldest)

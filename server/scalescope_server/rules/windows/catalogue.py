@@ -15,7 +15,7 @@ from scalescope_server.rules.windows.totals import Mean, Sum, ZScore
 
 
 class Function(NamedTuple):
-    """How a function is worked out. ``window``: of its width, and of its share if it is of one.
+    """How a function is worked out. ``window``: of its share if it is of one.
 
     ``early``: what its value is while the updates in the window reach over less than half of it. None: it is not
     known, since so few would stand for the whole. 1, -1: it can only grow, or fall, with what is missing, so it decides

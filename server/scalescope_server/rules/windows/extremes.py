@@ -8,21 +8,20 @@ from collections import deque
 class Max:
     """The largest value. The queue falls from its head, which is the answer; each value enters and leaves it once."""
 
-    __slots__ = ("_queue", "_width")
+    __slots__ = ("_queue",)
 
-    def __init__(self, width: float) -> None:
-        self._width = width
+    def __init__(self) -> None:
         self._queue: deque[tuple[float, float]] = deque()
 
-    def push(self, key: float, value: float) -> float | None:
+    def push(self, key: float, value: float, oldest: float) -> float | None:
         queue = self._queue
         while queue and queue[-1][1] <= value:
             queue.pop()
         queue.append((key, value))
-        return self.slide(key)
+        return self.slide(oldest)
 
-    def slide(self, key: float) -> float | None:
-        queue, oldest = self._queue, key - self._width
+    def slide(self, oldest: float) -> float | None:
+        queue = self._queue
         while queue and queue[0][0] <= oldest:
             queue.popleft()
         return queue[0][1] if queue else None
@@ -33,14 +32,14 @@ class Min:
 
     __slots__ = ("_negatives",)
 
-    def __init__(self, width: float) -> None:
-        self._negatives = Max(width)
+    def __init__(self) -> None:
+        self._negatives = Max()
 
-    def push(self, key: float, value: float) -> float | None:
-        return _negated(self._negatives.push(key, -value))
+    def push(self, key: float, value: float, oldest: float) -> float | None:
+        return _negated(self._negatives.push(key, -value, oldest))
 
-    def slide(self, key: float) -> float | None:
-        return _negated(self._negatives.slide(key))
+    def slide(self, oldest: float) -> float | None:
+        return _negated(self._negatives.slide(oldest))
 
 
 def _negated(value: float | None) -> float | None:

@@ -8,36 +8,34 @@ from collections import deque
 class Last:
     """The newest value."""
 
-    __slots__ = ("_told", "_width")
+    __slots__ = ("_told",)
 
-    def __init__(self, width: float) -> None:
-        self._width = width
+    def __init__(self) -> None:
         self._told: tuple[float, float] | None = None
 
-    def push(self, key: float, value: float) -> float | None:
+    def push(self, key: float, value: float, oldest: float) -> float | None:
         self._told = (key, value)
-        return value
+        return self.slide(oldest)
 
-    def slide(self, key: float) -> float | None:
+    def slide(self, oldest: float) -> float | None:
         told = self._told
-        return None if told is None or told[0] <= key - self._width else told[1]
+        return None if told is None or told[0] <= oldest else told[1]
 
 
 class Change:
     """The newest value less the oldest; not known of a single one."""
 
-    __slots__ = ("_entries", "_width")
+    __slots__ = ("_entries",)
 
-    def __init__(self, width: float) -> None:
-        self._width = width
+    def __init__(self) -> None:
         self._entries: deque[tuple[float, float]] = deque()
 
-    def push(self, key: float, value: float) -> float | None:
+    def push(self, key: float, value: float, oldest: float) -> float | None:
         self._entries.append((key, value))
-        return self.slide(key)
+        return self.slide(oldest)
 
-    def slide(self, key: float) -> float | None:
-        entries, oldest = self._entries, key - self._width
+    def slide(self, oldest: float) -> float | None:
+        entries = self._entries
         while entries and entries[0][0] <= oldest:
             entries.popleft()
         return self._value() if len(entries) > 1 else None
@@ -49,25 +47,24 @@ class Change:
 class _Moves:
     """The moves from one value to the next that differs from it, both in the window: (key of the first, upwards)."""
 
-    __slots__ = ("_before", "_moves", "_reversals", "_width")
+    __slots__ = ("_before", "_moves", "_reversals")
 
-    def __init__(self, width: float) -> None:
-        self._width = width
+    def __init__(self) -> None:
         self._before: tuple[float, float] | None = None
         self._moves: deque[tuple[float, bool]] = deque()
         self._reversals = 0
 
-    def push(self, key: float, value: float) -> float | None:
+    def push(self, key: float, value: float, oldest: float) -> float | None:
         before, self._before = self._before, (key, value)
         if before is not None and value != before[1]:
             upwards = value > before[1]
             if self._moves and self._moves[-1][1] is not upwards:
                 self._reversals += 1
             self._moves.append((before[0], upwards))
-        return self.slide(key)
+        return self.slide(oldest)
 
-    def slide(self, key: float) -> float | None:
-        moves, oldest = self._moves, key - self._width
+    def slide(self, oldest: float) -> float | None:
+        moves = self._moves
         while moves and moves[0][0] <= oldest:
             gone = moves.popleft()
             if moves and moves[0][1] is not gone[1]:

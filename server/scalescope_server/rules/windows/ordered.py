@@ -26,10 +26,9 @@ class Quantile:
     thousands of values for each layer.
     """
 
-    __slots__ = ("_first", "_high", "_in_high", "_in_low", "_keys", "_low", "_next", "_share", "_sides", "_width")
+    __slots__ = ("_first", "_high", "_in_high", "_in_low", "_keys", "_low", "_next", "_share", "_sides")
 
-    def __init__(self, width: float, share: float = 0.5) -> None:
-        self._width = width
+    def __init__(self, share: float = 0.5) -> None:
         self._share = share
         self._first = self._next = 0
         self._keys = array("d", bytes(8 * FIRST_PLACES))
@@ -38,7 +37,7 @@ class Quantile:
         self._high: Heap = []
         self._in_low = self._in_high = 0
 
-    def push(self, key: float, value: float) -> float | None:
+    def push(self, key: float, value: float, oldest: float) -> float | None:
         number = self._next
         if number - self._first == len(self._keys):
             self._widen()
@@ -48,10 +47,10 @@ class Quantile:
             self._put_low(value, number)
         else:
             self._put_high(value, number)
-        return self.slide(key)
+        return self.slide(oldest)
 
-    def slide(self, key: float) -> float | None:
-        keys, oldest, mask = self._keys, key - self._width, len(self._keys) - 1
+    def slide(self, oldest: float) -> float | None:
+        keys, mask = self._keys, len(self._keys) - 1
         while self._first < self._next and keys[self._first & mask] <= oldest:
             if self._sides[self._first & mask] == _LOW:
                 self._in_low -= 1

@@ -18,8 +18,8 @@ class Rate(Totals):
 
     __slots__ = ("_times", "at")
 
-    def __init__(self, width: float) -> None:
-        super().__init__(width)
+    def __init__(self) -> None:
+        super().__init__()
         self.at = 0.0
         self._times: deque[float] = deque()
 
@@ -41,20 +41,19 @@ class Rate(Totals):
 class Count:
     """At how many updates of the window a condition held: 1 where it did, 0 where it did not."""
 
-    __slots__ = ("_entries", "_held", "_width")
+    __slots__ = ("_entries", "_held")
 
-    def __init__(self, width: float) -> None:
-        self._width = width
+    def __init__(self) -> None:
         self._entries: deque[tuple[float, float]] = deque()
         self._held = 0.0
 
-    def push(self, key: float, value: float) -> float | None:
+    def push(self, key: float, value: float, oldest: float) -> float | None:
         self._entries.append((key, value))
         self._held += value
-        return self.slide(key)
+        return self.slide(oldest)
 
-    def slide(self, key: float) -> float | None:
-        entries, oldest = self._entries, key - self._width
+    def slide(self, oldest: float) -> float | None:
+        entries = self._entries
         while entries and entries[0][0] <= oldest:
             self._held -= entries.popleft()[1]
         return self._value() if entries else None

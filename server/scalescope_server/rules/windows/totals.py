@@ -11,15 +11,14 @@ from scalescope_server.rules.windows.exact import FIRST_BITS, finest_bit, quotie
 class Totals:
     """What sums have in common: the values in the window as integers of a common scale ``2^bits``, and their sum."""
 
-    __slots__ = ("_bits", "_entries", "_total", "_width")
+    __slots__ = ("_bits", "_entries", "_total")
 
-    def __init__(self, width: float) -> None:
-        self._width = width
+    def __init__(self) -> None:
         self._bits = FIRST_BITS
         self._entries: deque[tuple[float, int]] = deque()
         self._total = 0
 
-    def push(self, key: float, value: float) -> float | None:
+    def push(self, key: float, value: float, oldest: float) -> float | None:
         numerator, denominator = value.as_integer_ratio()
         shift = self._bits - denominator.bit_length() + 1
         if shift < 0:
@@ -28,10 +27,10 @@ class Totals:
         number = numerator << shift
         self._entries.append((key, number))
         self._enter(number)
-        return self.slide(key)
+        return self.slide(oldest)
 
-    def slide(self, key: float) -> float | None:
-        entries, oldest = self._entries, key - self._width
+    def slide(self, oldest: float) -> float | None:
+        entries = self._entries
         while entries and entries[0][0] <= oldest:
             self._leave(entries.popleft()[1])
         return self._value() if entries else None
@@ -80,8 +79,8 @@ class ZScore(Totals):
 
     __slots__ = ("_squares",)
 
-    def __init__(self, width: float) -> None:
-        super().__init__(width)
+    def __init__(self) -> None:
+        super().__init__()
         self._squares = 0
 
     def _enter(self, number: int) -> None:
