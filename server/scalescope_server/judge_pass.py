@@ -55,8 +55,8 @@ def judge(store: Store, run: RunId, fence: int | None, keeper: Keeper) -> Pass:
     if lookout is None:
         return Pass(_commit_findings(store, vigil, weighed, weighing.shifts))
     is_all = _watch(store, lookout, weighed) < PIECE and weighed.is_all
-    if is_all and vigil.state == "finished":
-        lookout.end(keeper.now() if lookout.at is None else lookout.at)
+    if is_all and vigil.state in _ENDED:
+        _see_end(store, lookout, keeper.now())
     lookout.tell_open()
     watched = lookout.outcome(fence)
     is_news = weighed.is_news or lookout.clock.shifts != tuple(weighing.shifts)
@@ -85,10 +85,17 @@ def _watch(store: Store, lookout: Lookout, weighed: Weighed) -> int:
     )
     for stretch in stretches:
         lookout.see(stretch)
-    if lookout.vigil.state in _ENDED and lookout.pulses and lookout.at is not None:
-        # What rules say of the end they say at once.
-        lookout.pass_time(Pulse(lookout.at, lookout.at, lookout.vigil.state), known_s=0.0)
     return sum(map(len, stretches))
+
+
+def _see_end(store: Store, lookout: Lookout, now: float) -> None:
+    """Let the rules say at once what they say of the end; of a run that finished all that fires is over with it."""
+    state, last = lookout.vigil.state, lookout.at
+    at = now if last is None else lookout.clock.later(last, store.reader.starts(lookout.vigil.run)[-1].ended_at)
+    if lookout.pulses and last is not None:
+        lookout.pass_time(Pulse(at, last, state), known_s=0.0)
+    if state == "finished":
+        lookout.end(at)
 
 
 def _commit_findings(store: Store, vigil: Vigil, weighed: Weighed, shifts: Sequence[Shift]) -> Outcome:

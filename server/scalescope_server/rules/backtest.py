@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -62,28 +62,37 @@ def backtest(
     starts: Sequence[Start] = (),
     silent_after_s: float = math.inf,
     until: float | None = None,
+    shift: Callable[[], float] = float,
 ) -> Backtest:
     """What ``rule`` would have done over ``past``, in order.
 
     ``starts``: those of the run, in order. Between its updates time is made to pass as it did, and after the last of
-    them up to ``until``, by their clock. Errors of evaluation are in the answer.
+    them up to ``until``, by their clock. ``shift``: by how many seconds that of the updates seen so far is ahead of
+    that of ``starts`` and ``until``. Errors of evaluation are in the answer.
     """
-    trial = _Trial(rule, starts, silent_after_s)
+    trial = _Trial(rule, starts, silent_after_s, shift)
     for stretch in past:
         trial.see(stretch)
     if until is not None:
         # What is due at this very moment has happened.
-        trial.wait(math.nextafter(until, math.inf), None)
+        trial.wait(math.nextafter(until + shift(), math.inf), None)
     return trial.outcome()
 
 
 class _Trial:
-    """A rule on its way through the past. ``_last``: of which start the last update was, and when."""
+    """A rule on its way through the past.
 
-    def __init__(self, rule: Compiled, starts: Sequence[Start], silent_after_s: float) -> None:
+    ``_last``: of which start the last update was, and when; ``_shifted_s``: the shift by then.
+    """
+
+    def __init__(
+        self, rule: Compiled, starts: Sequence[Start], silent_after_s: float, shift: Callable[[], float]
+    ) -> None:
         self._rule = rule
         self._starts = starts
         self._silent_after_s = silent_after_s
+        self._shift = shift
+        self._shifted_s = 0.0
         self._watch = Watch([rule])
         self._is_timed = rule.needs.pulses
         self._asked = sorted(silences(rule.condition)) if rule.condition is not None else []
@@ -99,13 +108,14 @@ class _Trial:
             self._watch.stretch(part, self._hear)
             self._updates += len(part)
             self._last, self._last_step = (int(part.segment[-1]), float(part.at[-1])), int(part.step[-1])
+        self._shifted_s = self._shift()
 
     def wait(self, until: float, following: int | None) -> None:
         """Let time pass up to the next update, which the start ``following`` tells; None: up to now."""
         if self._last is not None and self._last[0] == following:
             found = [Phase(self._last[1], "running", counts=True)] if self._is_timed else []
         else:
-            found = phases(self._starts, self._silent_after_s, self._last, following)
+            found = phases(self._shifted(), self._silent_after_s, self._last, following)
         # What a trainer said of itself has happened, whatever its clock says.
         come = [phase for phase in found if phase.at <= until or phase.state != "silent"]
         stops = [phase.at for phase in come[1:]] + [until]
@@ -116,6 +126,12 @@ class _Trial:
         at = None if self._last is None else self._last[1]
         firings = tuple(self._firings)
         return Backtest(firings, self._watch.alerts[0], self._updates, self._last_step, at, self._rule.error)
+
+    def _shifted(self) -> Sequence[Start]:
+        """The starts by the clock of updates, which is that of each start as it ended."""
+        last = -1 if self._last is None else self._last[0]
+        shifts = self._shifted_s, self._shift()
+        return [start.later(shifts[start.segment > last]) for start in self._starts] if any(shifts) else self._starts
 
     def _parts(self, stretch: Stretch) -> Iterator[Stretch]:
         """``stretch`` cut where another start begins, and where it was silent for as long as anything may happen."""

@@ -24,6 +24,11 @@ class Start(Struct, frozen=True):
     ending: Literal["finished", "crashed"] | None = None
     ended_at: float = 0.0
 
+    def later(self, seconds: float) -> Start:
+        """The same by a clock that is so much ahead."""
+        began_at = None if self.began_at is None else self.began_at + seconds
+        return Start(self.segment, began_at, self.heard_at + seconds, self.ending, self.ended_at + seconds)
+
 
 class Phase(NamedTuple):
     """From ``at`` on a run is in this ``state``. ``counts``: whether it is late with an update since the last one;

@@ -47,12 +47,17 @@ class Clock:
         for index in self._leaps(stretch):
             leap = float(stretch.at[index]) - (float(stretch.at[index - 1]) if index else self._before(stretch))
             position = Position(int(stretch.segment[index]), int(stretch.step[index]))
-            self.shifts = (*self.shifts, (position, self._shift - leap))[-MOST_SHIFTS:]
+            self.shifts = (*self.shifts, (position, self.shift - leap))[-MOST_SHIFTS:]
         return self.past(stretch)
 
     @property
-    def _shift(self) -> float:
+    def shift(self) -> float:
+        """How many seconds are added now."""
         return self.shifts[-1][1] if self.shifts else 0.0
+
+    def later(self, last: float, told: float | None) -> float:
+        """The time of what the trainer ``told`` after its update at ``last``."""
+        return last if told is None else max(last, told + self.shift)
 
     def _leaps(self, stretch: Stretch) -> list[int]:
         """At which updates its clock had been set otherwise than at the one before."""

@@ -18,6 +18,7 @@ from scalescope_server.store.records import RunId
 from scalescope_server.store.starts import StartRow
 from scalescope_server.store.vigil import Vigil
 from scalescope_server.watching.book import in_scope
+from scalescope_server.watching.clock import Clock
 from scalescope_server.watching.openings import Opening, fold_openings, openings_at
 from scalescope_server.watching.stretches import PIECE, all_stretches
 
@@ -87,6 +88,7 @@ def _try_on(
     go_on: Callable[[], None],
 ) -> Trial:
     run, until, opened = vigil.run, reader.newest_update(vigil.run), None
+    clock = Clock()
     if compiled.needs.findings:
         # Findings of what has come since wait, and so do rules.
         until, changes = _all_openings(reader, run, go_on)
@@ -98,7 +100,7 @@ def _try_on(
         for stretch in all_stretches(reader, run, compiled.needs, begin, until, opened):
             go_on()
             first[:] = first or [int(stretch.step[0])]
-            yield stretch
+            yield clock.forward(stretch)
 
     rows = reader.starts(run)
     found = backtest(
@@ -107,6 +109,7 @@ def _try_on(
         starts=_starts(rows, begin.segment, is_whole=begin == BEFORE_ALL),
         silent_after_s=reader.silent_after_s,
         until=_by_updates(rows, now()),
+        shift=lambda: clock.shift,
     )
     return Trial(vigil, first[0] if first else None, found)
 
