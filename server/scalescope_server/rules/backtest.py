@@ -62,37 +62,33 @@ def backtest(
     starts: Sequence[Start] = (),
     silent_after_s: float = math.inf,
     until: float | None = None,
-    shift: Callable[[], float] = float,
+    shift_after: Callable[[int], float] = lambda _: 0.0,
 ) -> Backtest:
     """What ``rule`` would have done over ``past``, in order.
 
     ``starts``: those of the run, in order. Between its updates time is made to pass as it did, and after the last of
-    them up to ``until``, by their clock. ``shift``: by how many seconds that of the updates seen so far is ahead of
-    that of ``starts`` and ``until``. Errors of evaluation are in the answer.
+    them up to ``until``, by their clock. ``shift_after``: by how many seconds that of ``past`` is ahead of it as a
+    start ends, of which all updates were seen. Errors of evaluation are in the answer.
     """
-    trial = _Trial(rule, starts, silent_after_s, shift)
+    trial = _Trial(rule, starts, silent_after_s, shift_after)
     for stretch in past:
         trial.see(stretch)
     if until is not None:
         # What is due at this very moment has happened.
-        trial.wait(math.nextafter(until + shift(), math.inf), None)
+        trial.wait(math.nextafter(until + shift_after(starts[-1].segment if starts else 0), math.inf), None)
     return trial.outcome()
 
 
 class _Trial:
-    """A rule on its way through the past.
-
-    ``_last``: of which start the last update was, and when; ``_shifted_s``: the shift by then.
-    """
+    """A rule on its way through the past. ``_last``: of which start the last update was, and when."""
 
     def __init__(
-        self, rule: Compiled, starts: Sequence[Start], silent_after_s: float, shift: Callable[[], float]
+        self, rule: Compiled, starts: Sequence[Start], silent_after_s: float, shift_after: Callable[[int], float]
     ) -> None:
         self._rule = rule
         self._starts = starts
         self._silent_after_s = silent_after_s
-        self._shift = shift
-        self._shifted_s = 0.0
+        self._shift_after = shift_after
         self._watch = Watch([rule])
         self._is_timed = rule.needs.pulses
         self._asked = sorted(silences(rule.condition)) if rule.condition is not None else []
@@ -108,7 +104,6 @@ class _Trial:
             self._watch.stretch(part, self._hear)
             self._updates += len(part)
             self._last, self._last_step = (int(part.segment[-1]), float(part.at[-1])), int(part.step[-1])
-        self._shifted_s = self._shift()
 
     def wait(self, until: float, following: int | None) -> None:
         """Let time pass up to the next update, which the start ``following`` tells; None: up to now."""
@@ -127,11 +122,10 @@ class _Trial:
         firings = tuple(self._firings)
         return Backtest(firings, self._watch.alerts[0], self._updates, self._last_step, at, self._rule.error)
 
-    def _shifted(self) -> Sequence[Start]:
-        """The starts by the clock of updates, which is that of each start as it ended."""
-        last = -1 if self._last is None else self._last[0]
-        shifts = self._shifted_s, self._shift()
-        return [start.later(shifts[start.segment > last]) for start in self._starts] if any(shifts) else self._starts
+    def _shifted(self) -> list[Start]:
+        """The starts by the clock of updates."""
+        after = self._shift_after
+        return [start.shifted(after(start.segment - 1), after(start.segment)) for start in self._starts]
 
     def _parts(self, stretch: Stretch) -> Iterator[Stretch]:
         """``stretch`` cut where another start begins, and where it was silent for as long as anything may happen."""

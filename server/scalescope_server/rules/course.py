@@ -24,10 +24,10 @@ class Start(Struct, frozen=True):
     ending: Literal["finished", "crashed"] | None = None
     ended_at: float = 0.0
 
-    def later(self, seconds: float) -> Start:
-        """The same by a clock that is so much ahead."""
-        began_at = None if self.began_at is None else self.began_at + seconds
-        return Start(self.segment, began_at, self.heard_at + seconds, self.ending, self.ended_at + seconds)
+    def shifted(self, before_s: float, within_s: float) -> Start:
+        """The same by a clock that is so many seconds ahead as it began, and as it ended."""
+        began_at = None if self.began_at is None else self.began_at + before_s
+        return Start(self.segment, began_at, self.heard_at + within_s, self.ending, self.ended_at + within_s)
 
 
 class Phase(NamedTuple):

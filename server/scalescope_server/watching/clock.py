@@ -47,17 +47,20 @@ class Clock:
         for index in self._leaps(stretch):
             leap = float(stretch.at[index]) - (float(stretch.at[index - 1]) if index else self._before(stretch))
             position = Position(int(stretch.segment[index]), int(stretch.step[index]))
-            self.shifts = (*self.shifts, (position, self.shift - leap))[-MOST_SHIFTS:]
+            self.shifts = (*self.shifts, (position, self._shift - leap))[-MOST_SHIFTS:]
         return self.past(stretch)
-
-    @property
-    def shift(self) -> float:
-        """How many seconds are added now."""
-        return self.shifts[-1][1] if self.shifts else 0.0
 
     def later(self, last: float, told: float | None) -> float:
         """The time of what the trainer ``told`` after its update at ``last``."""
-        return last if told is None else max(last, told + self.shift)
+        return last if told is None else max(last, told + self._shift)
+
+    def shift_after(self, segment: int) -> float:
+        """How many seconds are added as a start ends, of which all updates were seen."""
+        return next((shift for position, shift in reversed(self.shifts) if position.segment <= segment), 0.0)
+
+    @property
+    def _shift(self) -> float:
+        return self.shifts[-1][1] if self.shifts else 0.0
 
     def _leaps(self, stretch: Stretch) -> list[int]:
         """At which updates its clock had been set otherwise than at the one before."""

@@ -109,7 +109,7 @@ def _try_on(
         starts=_starts(rows, begin.segment, is_whole=begin == BEFORE_ALL),
         silent_after_s=reader.silent_after_s,
         until=_by_updates(rows, now()),
-        shift=lambda: clock.shift,
+        shift_after=clock.shift_after,
     )
     return Trial(vigil, first[0] if first else None, found)
 
