@@ -1,8 +1,8 @@
 """What the hook holds in memory, and what it sends, for 148 parameters with 28 million elements.
 
 The same training runs unwatched and watched, each in a process of its own, and once more watched with Python's
-allocations traced. Resident memory is what the system says, code that the hook loads included; it is told after a
-tenth of the updates too, so that what grows shows. glibc is told to give freed tensors back at once: what it keeps for
+allocations traced. Resident memory is what the system says, code that the hook loads included, of which the compiler of
+its kernels is most; it is told after half of the updates too, so that what grows shows. glibc is told to give freed tensors back at once: what it keeps for
 later is tens of megabytes more or less by chance. Bytes are counted by a proxy before the server, WebSocket and HTTP
 included, with a sample every 10 updates.
 
@@ -53,7 +53,7 @@ class Held:
 
 
 def train(url: str, updates: int, *, traced: bool) -> None:
-    """The trainer's process: tells what it holds after a tenth of its updates, and after all."""
+    """The trainer's process: tells what it holds after half of its updates, and after all."""
     torch.set_num_threads(1)
     training = gpt(tokens=8, fused=True)
     if traced:
@@ -64,7 +64,7 @@ def train(url: str, updates: int, *, traced: bool) -> None:
         training.log = scope.log
     for number in range(1, updates + 1):
         training.update()
-        if number in (updates // 10, updates):
+        if number in (updates // 2, updates):
             print(json.dumps(asdict(Held.read())), flush=True)
     scope.close()
 
@@ -96,7 +96,7 @@ def measure(updates: int) -> None:
         sent, received = proxy.sent_bytes, proxy.received_bytes
         traced = ended(start(url, max(updates // 4, 20), "--traced"))
     print(f"148 parameters, 28 M elements, {updates} updates, a sample every {EVERY}")
-    for after, one, other in zip((updates // 10, updates), without, with_hook, strict=True):
+    for after, one, other in zip((updates // 2, updates), without, with_hook, strict=True):
         now, peak = other.now - one.now, other.peak - one.peak
         print(f"  after {after:5} updates {now:+7.1f} MiB resident, {peak:+7.1f} at the most, of {one.now:.0f}")
     print(f"  Python objects made by the hook: {traced[0].ours:.2f} MiB at first, {traced[1].ours:.2f} at last")
