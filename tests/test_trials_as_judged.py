@@ -198,7 +198,7 @@ def tried(store: Store, rule: Rule, clock: Clock) -> list[tuple[Fired, float]]:
     ]
 
 
-@pytest.mark.parametrize("life", (0, 7), indirect=True)
+@pytest.mark.parametrize("life", [0, 7], indirect=True)
 def test_a_rule_tried_on_a_stored_run_fires_as_it_did_live(life: Life) -> None:
     rules = [Rule(str(number), sentence) for number, sentence in enumerate(SENTENCES)]
     for rule in rules:

@@ -91,7 +91,7 @@ def _watch(store: Store, lookout: Lookout, weighed: Weighed) -> int:
 def _see_end(store: Store, lookout: Lookout, now: float) -> None:
     """Let the rules say at once what they say of the end; of a run that finished all that fires is over with it."""
     state, last = lookout.vigil.state, lookout.at
-    at = now if last is None else lookout.clock.later(last, store.reader.starts(lookout.vigil.run)[-1].ended_at)
+    at = now if last is None else lookout.clock.later(last, store.reader.starts(lookout.vigil.run)[-1].over_at)
     if lookout.pulses and last is not None:
         lookout.pass_time(Pulse(at, last, state), known_s=0.0)
     if state == "finished":

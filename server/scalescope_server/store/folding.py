@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -15,7 +14,6 @@ from scalescope.packing import compress, decompress
 from sqlalchemy import Connection, Row, Select, Table, bindparam, func, insert, literal, select
 
 from scalescope_server.store import tables
-from scalescope_server.store.aside import aside
 from scalescope_server.store.bulk import insert_rows, merge_rows
 from scalescope_server.store.levels import bucket_size, lowest_for
 
@@ -74,7 +72,7 @@ class Folded:
 
     key: Key
     stored: bool
-    columns: Future[dict[str, Any]]
+    columns: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +99,8 @@ class Heap(Generic[Pile]):
             pile.grow(rows)
         return pile
 
-    def fold(self, connection: Connection, levels: int) -> list[Folded]:
-        """All of it together with what is stored, up to the level ``levels``: a pile in its own, and in those above.
-
-        To be written once the caller has done what else there is to do; it is packed meanwhile.
-        """
+    def fold(self, connection: Connection, levels: int) -> None:
+        """Add all of it to what is stored, up to the level ``levels``: a pile to its own, and to those above."""
         folded: list[Folded] = []
         for (_, _, _, lowest), of_one in _grouped(self._piles, lambda key: key[:4]).items():
             piles = {key: self._piles[key] for key in of_one}
@@ -114,14 +109,13 @@ class Heap(Generic[Pile]):
                 below = _grouped(piles, lambda key: above(key, 1))
                 piles = {key: self._together([piles[one] for one in some]) for key, some in below.items()}
                 folded += self._with_stored(connection, piles)
-        return folded
+        self._write(connection, folded)
 
-    def write(self, connection: Connection, folded: Sequence[Folded]) -> None:
-        """Store what was folded in this transaction."""
+    def _write(self, connection: Connection, folded: Sequence[Folded]) -> None:
         for write, stored in ((insert_rows, False), (merge_rows, True)):
             some = [each for each in folded if each.stored is stored]
             for first in range(0, len(some), AT_ONCE):
-                rows = [each.key._asdict() | each.columns.result() for each in some[first : first + AT_ONCE]]
+                rows = [each.key._asdict() | each.columns for each in some[first : first + AT_ONCE]]
                 write(connection, self.sort.rolled, {name: [row[name] for row in rows] for name in rows[0]})
 
     def _with_stored(self, connection: Connection, piles: Mapping[Key, Pile]) -> Iterator[Folded]:
@@ -131,7 +125,7 @@ class Heap(Generic[Pile]):
             some = keys[first : first + AT_ONCE]
             stored = _stored(connection, self.sort.rolled, some)
             for key in some:
-                yield Folded(key, key in stored, aside(self._packed, stored.get(key), piles[key]))
+                yield Folded(key, key in stored, self._packed(stored.get(key), piles[key]))
 
     def _packed(self, stored: Row[Any] | None, pile: Pile) -> dict[str, Any]:
         return self.sort.columns(pile if stored is None else self._together([self.sort.stored(stored), pile]))

@@ -70,9 +70,9 @@ def enter_samples(transaction: Transaction, origin: Origin, records: Sequence[Me
     told: Told = []
     of_all: Told = []
     for some in _alike(places, records):
+        insert_rows(transaction.connection, tables.sample, _columns(origin, some))
         for chosen, stack in stacked(some.records):
             piece = replace(some, records=some.records[chosen])
-            insert_rows(transaction.connection, tables.sample, _columns(origin, piece))
             reported = _reported(places, piece) if origin.merges else None
             _pile(transaction, origin, origin.rank, piece, stack)
             if reported is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,6 @@ from scalescope.numerics.exponents import MIN_EXPONENT
 from scalescope.packing import SIGNED, PackedError, PackedHistograms, Trimmed, opened, unpack_trimmed, values_of
 from scalescope.wire import Sample
 
-from scalescope_server.store.aside import aside
 from scalescope_server.store.errors import BadRecord
 
 # No tensor is larger, and 8**8 samples of this size still add up within int64.
@@ -69,7 +67,7 @@ class Stack:
 def stacked(records: Sequence[Sample]) -> Iterator[tuple[slice, Stack]]:
     """(which of the records, their stack), in order. All have the same number of rows.
 
-    A stack is good until the next one is asked for: its room is used again.
+    A stack is good until the next one is asked for: its room is used again, which the processor's cache still holds.
 
     Raises:
         BadRecord: if a table is not what its header says, or cannot be one of counts.
@@ -77,18 +75,10 @@ def stacked(records: Sequence[Sample]) -> Iterator[tuple[slice, Stack]]:
     low, end = _columns([record.table for record in records])
     shape = (records[0].table.rows, end - low)
     together = min(max(CELLS // max(math.prod(shape), 1), 1), MOST, len(records))
-    pieces = [slice(first, min(first + together, len(records))) for first in range(0, len(records), together)]
-    if len(pieces) == 1:
-        yield pieces[0], _stack(records, low, np.empty((together, *shape)))
-        return
-    rooms = cycle(np.empty((2, together, *shape)))
-    coming = aside(_stack, records[pieces[0]], low, next(rooms))
-    for piece, following in zip_longest(pieces, pieces[1:]):
-        stack = coming.result()
-        # Made while this one is used.
-        if following is not None:
-            coming = aside(_stack, records[following], low, next(rooms))
-        yield piece, stack
+    room = np.empty((together, *shape))
+    for first in range(0, len(records), together):
+        piece = slice(first, min(first + together, len(records)))
+        yield piece, _stack(records[piece], low, room)
 
 
 def _columns(tables: Sequence[PackedHistograms]) -> tuple[int, int]:

@@ -24,6 +24,17 @@ class StartRow(NamedTuple):
     heard_at: float | None
     seen_at: float
 
+    @property
+    def over_at(self) -> float | None:
+        """When it said that it ended, and no later than its last sign of life: its clock may have been set since."""
+        return None if self.ended_at is None else min(self.ended_at, self.placed(self.seen_at))
+
+    def placed(self, at: float) -> float:
+        """A moment by our clock as one by the clock of updates, as far as the two are known to go apart."""
+        if self.updated_at is None or self.heard_at is None:
+            return at
+        return self.updated_at + max(at - self.heard_at, 0.0)
+
 
 def read_starts(connection: Connection, run: int) -> list[StartRow]:
     """Those of a run, in order."""

@@ -99,11 +99,9 @@ class Transaction:
         """Add what is new in one run to its roll-ups."""
         news = self._news.pop(run, News())
         levels = self._levels(run)
-        samples = news.samples.fold(self.connection, levels)
-        tallies = news.tallies.fold(self.connection, levels)
+        news.samples.fold(self.connection, levels)
+        news.tallies.fold(self.connection, levels)
         rollup.add_points(self.connection, news.points, levels)
-        news.samples.write(self.connection, samples)
-        news.tallies.write(self.connection, tallies)
         refold(self.connection, news.revised, levels)
 
     def _levels(self, run: int) -> int:

@@ -120,9 +120,9 @@ def _starts(rows: Sequence[StartRow], begin: int, *, is_whole: bool) -> list[Sta
         Start(
             segment=row.segment,
             began_at=row.began_at if is_whole or row.segment > begin else None,
-            heard_at=_placed(row, row.seen_at),
+            heard_at=row.placed(row.seen_at),
             ending=row.ending,
-            ended_at=row.began_at if row.ended_at is None else row.ended_at,
+            ended_at=row.began_at if row.over_at is None else row.over_at,
         )
         for row in rows
         if row.segment >= begin
@@ -132,14 +132,7 @@ def _starts(rows: Sequence[StartRow], begin: int, *, is_whole: bool) -> list[Sta
 def _by_updates(rows: Sequence[StartRow], at: float) -> float | None:
     """``at``, by the clock of the run's last updates; None before the first."""
     told = [row for row in rows if row.updated_at is not None]
-    return _placed(told[-1], at) if told else None
-
-
-def _placed(row: StartRow, at: float) -> float:
-    """A moment by our clock as one by the clock of updates, as far as the two are known to go apart."""
-    if row.updated_at is None or row.heard_at is None:
-        return at
-    return row.updated_at + max(at - row.heard_at, 0.0)
+    return told[-1].placed(at) if told else None
 
 
 def _all_openings(reader: Reader, run: RunId, go_on: Callable[[], None]) -> tuple[Position, list[Opening]]:
