@@ -335,17 +335,19 @@ def test_small_frames_of_large_tables_are_decoded_a_few_at_a_time(served: Served
     assert peak < 300_000_000
 
 
-async def test_what_has_gathered_is_taken_whole_and_adding_waits_above_the_bound() -> None:
+async def test_what_has_gathered_is_taken_whole_and_there_is_no_room_above_the_bound() -> None:
     gathering = Gathering()
-    await gathering.add(steps(0, 0), 10)
-    await gathering.add(steps(1, 1), MAX_GATHERED_BYTES)
-    waiting = asyncio.create_task(gathering.add(steps(2, 2), 1))
+    gathering.add(steps(0, 0), 10)
+    await gathering.room()
+    gathering.add(steps(1, 1), MAX_GATHERED_BYTES)
+    waiting = asyncio.create_task(gathering.room())
     for _ in range(5):
         await asyncio.sleep(0)
-    assert not waiting.done()
+    assert (gathering.is_full, waiting.done()) == (True, False)
     records, size = await gathering.take()
     assert ([record.sequence for record in records], size) == ([0, 1], MAX_GATHERED_BYTES + 10)
     await waiting
-    await gathering.end()
+    gathering.add(steps(2, 2), 1)
+    gathering.end()
     assert [record.sequence for record in (await gathering.take())[0]] == [2]
     assert await gathering.take() == ((), 0)

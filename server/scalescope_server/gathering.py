@@ -16,28 +16,39 @@ class Gathering:
     def __init__(self) -> None:
         self._records: list[Record] = []
         self._bytes = 0
-        self._changed = asyncio.Condition()
+        self._room = asyncio.Event()
+        # Records, or the end.
+        self._news = asyncio.Event()
         self._ended = False
 
-    async def add(self, record: Record, weight: int) -> None:
-        """Add a record of ``weight`` bytes (see ``store.weight``); waits while too much is gathered."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._bytes < MAX_GATHERED_BYTES)
-            self._records.append(record)
-            self._bytes += weight
-            self._changed.notify_all()
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is gathered that no more should come."""
+        return self._bytes >= MAX_GATHERED_BYTES
 
-    async def end(self) -> None:
+    async def room(self) -> None:
+        """Wait until it is not full any more."""
+        while self.is_full:
+            self._room.clear()
+            await self._room.wait()
+
+    def add(self, record: Record, weight: int) -> None:
+        """Add a record of ``weight`` bytes (see ``store.weight``)."""
+        self._records.append(record)
+        self._bytes += weight
+        self._news.set()
+
+    def end(self) -> None:
         """Nothing more will come."""
-        async with self._changed:
-            self._ended = True
-            self._changed.notify_all()
+        self._ended = True
+        self._news.set()
 
     async def take(self) -> tuple[tuple[Record, ...], int]:
         """All that has gathered, at least one record, and its weight; nothing once it has ended."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: bool(self._records) or self._ended)
-            taken, weight = tuple(self._records), self._bytes
-            self._records, self._bytes = [], 0
-            self._changed.notify_all()
-            return taken, weight
+        await self._news.wait()
+        taken, weight = tuple(self._records), self._bytes
+        self._records, self._bytes = [], 0
+        self._room.set()
+        if not self._ended:
+            self._news.clear()
+        return taken, weight

@@ -33,6 +33,8 @@ from scalescope_server.store.weight import weight_of
 from scalescope_server.tasks import first_to_end, may_fail_unheard
 
 MAX_CONNECTIONS = 4096
+# Of the time after which a silent trainer's connection is closed it may be so much more.
+PATIENT_SHARE = 1 / 16
 BUSY_WAIT_S = 0.05
 BUSY_TRIES = 100
 
@@ -133,17 +135,27 @@ class Conversation:
             await asyncio.gather(receiving, storing, return_exceptions=True)
 
     async def _receive_all(self, hello: Hello) -> None:
+        quiet_s, now, due = self._rooms.settings.quiet_after_s, asyncio.get_running_loop().time, 0.0
         try:
-            while True:
-                async with asyncio.timeout(self._rooms.settings.quiet_after_s):
+            async with asyncio.timeout(None) as patience:
+                while True:
+                    # A timer for each frame would cost as much as the frame.
+                    if now() >= due:
+                        due = now() + PATIENT_SHARE * quiet_s
+                        patience.reschedule(due + quiet_s)
                     frame = await self._next_frame()
-                message = self._session.receive(frame)
-                if isinstance(message, Heartbeat):
-                    self._note(hello, message)
-                elif isinstance(message, Record):
-                    await self._gathering.add(message, weight_of(message, len(frame)))
+                    message = self._session.receive(frame)
+                    if isinstance(message, Heartbeat):
+                        self._note(hello, message)
+                    elif isinstance(message, Record):
+                        self._gathering.add(message, weight_of(message, len(frame)))
+                    if self._gathering.is_full:
+                        # Until there is room it is not the trainer who is silent.
+                        patience.reschedule(None)
+                        await self._gathering.room()
+                        due = 0.0
         finally:
-            await self._gathering.end()
+            self._gathering.end()
 
     async def _next_frame(self) -> bytes:
         coming, self._coming = self._coming, None
