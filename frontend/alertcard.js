@@ -47,7 +47,7 @@ export class AlertCard {
     this.#alert = alert;
     this.#deeds = deeds;
     this.#until = new Until(`Mute ${alert.name}`);
-    this.#past = new AlertPast(alert.id);
+    this.#past = new AlertPast(alert);
     const ask = element("form", {}, this.#until.root, element("button", { type: "submit", class: "main" }, "Mute"));
     this.#mute = element("details", { class: "mute" }, this.#opener, ask);
     this.root = element(
@@ -156,7 +156,7 @@ export class AlertCard {
  */
 function* told(alert, muted, when) {
   if (when) yield element("p", {}, element("code", {}, when));
-  const seen = evidence(alert);
+  const seen = evidence(alert, alert.unit);
   if (seen) yield element("p", { class: "mono evidence" }, ...raisedText(seen));
   if (alert.sentence) yield element("p", {}, alert.sentence);
   const asked = [

@@ -13,11 +13,13 @@ const PAGE = 20;
 export class AlertPast {
   #parts;
 
-  /** @param {number} alert */
-  constructor(alert) {
+  /** @param {import("./alertstate.js").Alert} alert */
+  constructor({ id, unit }) {
+    /** @param {Transition} moved */
+    const cells = (moved) => moveCells(moved, unit);
     this.#parts = [
-      new Pages("History", `/api/alerts/${alert}/transitions`, ["when", "from", "to", "update", "seen"], moveCells),
-      new Pages("Deliveries", `/api/alerts/${alert}/deliveries`, ["when", "channel", "told", "outcome"], toldCells),
+      new Pages("History", `/api/alerts/${id}/transitions`, ["when", "from", "to", "update", "seen"], cells),
+      new Pages("Deliveries", `/api/alerts/${id}/deliveries`, ["when", "channel", "told", "outcome"], toldCells),
     ];
     this.root = element("div", { class: "past" }, ...this.#parts.map(({ root }) => root));
   }
@@ -85,9 +87,12 @@ export async function readPages(path, wanted) {
   return { items, next };
 }
 
-/** @param {Transition} moved */
-function moveCells(moved) {
-  const seen = [evidence(moved), moved.sentence].filter(Boolean).join(" · ");
+/**
+ * @param {Transition} moved
+ * @param {import("./alertstate.js").Unit} unit
+ */
+function moveCells(moved, unit) {
+  const seen = [evidence(moved, unit), moved.sentence].filter(Boolean).join(" · ");
   return [exactly(moved.at), moved.before, moved.after, moved.step === null ? "" : count(moved.step), seen];
 }
 

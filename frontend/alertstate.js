@@ -5,6 +5,8 @@
  * @typedef {"quiet" | "pending" | "firing" | "recovering" | "no data" | "error"} State
  * @typedef {State | "unanswered"} Standing unanswered: it fires, and whether it still would cannot be said now
  *
+ * @typedef {"" | "%" | "ms" | "s"} Unit in which values are written: a share of 1 in "%", others as they are
+ *
  * @typedef {object} Transition
  * @property {number} firing
  * @property {string} before
@@ -38,6 +40,7 @@
  * @property {number | null} since_step
  * @property {number} since_at
  * @property {number | string | null} value
+ * @property {Unit} unit
  * @property {string | null} culprit
  * @property {string} sentence
  * @property {number} firings
@@ -107,11 +110,22 @@ export function sinceText({ since_step, since_at }, now) {
 /**
  * What the rule saw, and whose it was; empty where it did not say.
  * @param {{value: number | string | null, culprit: string | null}} seen
+ * @param {Unit} unit
  */
-export function evidence({ value, culprit }) {
-  const told = value === null ? [] : [`value ${typeof value === "number" ? plainNumber(value) : value}`];
+export function evidence({ value, culprit }, unit) {
+  const told = value === null ? [] : [`value ${typeof value === "number" ? withUnit(value, unit) : value}`];
   if (culprit !== null) told.push(`culprit ${culprit}`);
   return told.join(" · ");
+}
+
+/**
+ * @param {number} value
+ * @param {Unit} unit
+ */
+function withUnit(value, unit) {
+  if (unit === "%") return `${plainNumber(100 * value)}%`;
+  if (unit === "s") return duration(value);
+  return unit === "" ? plainNumber(value) : `${plainNumber(value)} ${unit}`;
 }
 
 /**

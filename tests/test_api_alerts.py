@@ -44,6 +44,16 @@ def test_an_alert_tells_its_run_its_moves_and_what_became_of_what_was_told(serve
     assert own(served, "?run=another") == []
 
 
+def test_an_alert_tells_in_which_unit_its_value_is_written_while_its_rule_is_there(served: Served) -> None:
+    rule = served.call("POST", "/api/rules", body={"name": "mine", "when": "when rate(skipped, 2 steps) < 20%"}).json()
+    with served.trainer(hello(world_size=1)) as connected:
+        connected.deliver(steps(0, 0, 2, scale=[1.0, 1.0], skipped=[0.0, 0.0]))
+        until(lambda: bool(own(served)))
+        assert [(alert["value"], alert["unit"]) for alert in own(served)] == [(0.0, "%")]
+        assert served.call("DELETE", f"/api/rules/{rule['id']}").status == 204
+        assert [(alert["rule"], alert["unit"]) for alert in own(served)] == [(None, "")]
+
+
 def test_the_list_of_runs_says_how_many_alerts_fire(served: Served, trainer: Trainer) -> None:
     assert ok(served, "/api/runs/run-1")["firing"] == len(
         ok(served, "/api/alerts?run=run-1&state=firing&state=recovering")["items"]

@@ -81,6 +81,16 @@ def test_of_one_alert_the_order_of_what_happened_is_kept_whatever_times_and_seve
     assert message.severity == "critical"
 
 
+def test_a_value_is_written_as_its_rule_writes_it() -> None:
+    told = {"value": 0.3125, "culprit": None, "text": "{value}"}
+    assert [sentence(notice(**told, unit=unit)) for unit in ("", "%", "ms", "s")] == [
+        *("0.3125", "31.25%"),
+        *("0.3125 ms", "0.3125 s"),
+    ]
+    assert sentence(notice(value="inf", culprit=None, unit="%", text="{value}")) == "inf"
+    assert "(value 31.25%)" in sentence(notice(value=0.3125, culprit=None, unit="%"))
+
+
 def test_a_firing_that_stands_for_others_says_so() -> None:
     assert sentence(notice(unsaid=1)).endswith(" It flaps: before that it fired once more than was told.")
     assert sentence(notice(text="!", unsaid=1200)) == "! It flaps: before that it fired 1,200 times more than was told."

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from scalescope_server.answers import single
+from scalescope_server.rules.seen import SeenUnit, unit_seen
 from scalescope_server.store.alert_counts import AlertCount
 from scalescope_server.store.alert_records import AlertHistory, DeliveryLine, SilenceRow, TransitionRow
 from scalescope_server.store.records import RunId, Single
@@ -33,7 +34,8 @@ class TransitionLine(Struct, frozen=True, kw_only=True):
 class AlertLine(Struct, frozen=True, kw_only=True):
     """What one rule says of one run, with its newest transitions and deliveries, the newest first.
 
-    ``rule``: null once the rule is deleted. ``open``: its newest firing is not over, whatever its state.
+    ``rule``: null once the rule is deleted. ``open``: its newest firing is not over, whatever its state. ``unit``: how
+    values are written, here and in the transitions: as a share of 1 in "%", in "ms", in "s", or "", plain.
     """
 
     id: int
@@ -47,6 +49,7 @@ class AlertLine(Struct, frozen=True, kw_only=True):
     since_step: int | None
     since_at: float
     value: Single
+    unit: SeenUnit
     culprit: str | None
     sentence: str
     firings: int
@@ -101,8 +104,10 @@ SHAPES = (
 def alert_line(found: AlertHistory) -> AlertLine:
     alert = msgspec.structs.asdict(found.alert)
     alert["open"] = alert.pop("is_open")
+    spec = alert.pop("spec")
     return AlertLine(
         **(alert | {"value": single(found.alert.value)}),
+        unit="" if spec is None else unit_seen(spec["when"]),
         transitions=[transition_line(moved) for moved in found.transitions],
         deliveries=found.deliveries,
     )

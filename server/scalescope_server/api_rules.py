@@ -154,7 +154,7 @@ async def backtest_rule(request: Request, rooms: RoomsHere, given: BacktestGiven
         return await rooms.trying.read(try_rule, rooms.store.reader, rule, runs, given.last, rooms.clock, left)
 
     trials = await while_attended(request, tried)
-    return Response(status_code=NOBODY_THERE) if trials is None else json_answer(backtest_answer(trials))
+    return Response(status_code=NOBODY_THERE) if trials is None else json_answer(backtest_answer(rule, trials))
 
 
 @router.get("/names", responses=answers(NamesAnswer, "The names that a sentence may use."))

@@ -65,7 +65,7 @@ class DatabaseRules:
 
     def backtest(self, rule: Rule, runs: Sequence[str], last: int | None) -> BacktestAnswer:
         chosen = [RunId(run) for run in runs] or None
-        return backtest_answer(try_rule(self.store.reader, rule, chosen, last, self.now))
+        return backtest_answer(rule, try_rule(self.store.reader, rule, chosen, last, self.now))
 
     def put(self, text: str) -> ImportAnswer:
         return ImportAnswer(*store_file(self.store.writer, read_file(text), self.now()).result())
@@ -216,15 +216,15 @@ def _trial(trial: TrialLine) -> list[str]:
     if trial.error is not None:
         return [printable(f"  {trial.run}: {trial.error}")]
     told = [f"  {trial.run}: {_times(trial.count)} in {_counted(trial.updates, 'update')}, {trial.state} at the end"]
-    told += [f"    {_firing(firing)}" for firing in trial.firings[:SHOWN]]
+    told += [f"    {_firing(firing, trial.unit)}" for firing in trial.firings[:SHOWN]]
     rest = trial.count - min(len(trial.firings), SHOWN)
     return [printable(line) for line in (*told, *([f"    and {_times(rest)} more"] if rest else []))]
 
 
-def _firing(firing: FiringLine) -> str:
+def _firing(firing: FiringLine, unit: str) -> str:
     where = "while no update came" if firing.step is None else f"at step {firing.step}"
     lasted = "still on" if firing.until_at is None else f"for {_duration(firing)}"
-    value = "" if firing.value is None else f", value {_number(firing.value)}"
+    value = "" if firing.value is None else f", value {_number(firing.value, unit)}"
     culprit = "" if firing.culprit is None else f", {firing.culprit}"
     return f"{where}, {lasted}{value}{culprit}"
 
@@ -233,8 +233,10 @@ def _duration(firing: FiringLine) -> str:
     return f"{firing.seconds:.3g} s" if firing.steps is None else _counted(firing.steps, "step")
 
 
-def _number(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.6g}"
+def _number(value: float | str, unit: str) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{100 * value:.6g}%" if unit == "%" else f"{value:.6g} {unit}".rstrip()
 
 
 def _times(count: int) -> str:

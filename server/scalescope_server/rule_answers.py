@@ -11,6 +11,8 @@ from scalescope_server.rules.backtest import Firing
 from scalescope_server.rules.compiled import compile_rule
 from scalescope_server.rules.faults import Fault
 from scalescope_server.rules.names import CODES, COMPARED, MEASURES, SERIES, Quantity, Rows
+from scalescope_server.rules.seen import SeenUnit, unit_seen
+from scalescope_server.rules.spec import Rule
 from scalescope_server.store.alert_records import RuleRow
 from scalescope_server.store.records import RunId, Single
 from scalescope_server.watching.book import rule_of
@@ -126,8 +128,8 @@ class FiringLine(Struct, frozen=True, kw_only=True):
 class TrialLine(Struct, frozen=True, kw_only=True):
     """A rule tried on a run: over ``updates`` of it, the last of which is ``last_step``.
 
-    ``count``: how often it would have fired, of which ``firings`` are the first; ``state``: as it ends. ``error``: why
-    it cannot be evaluated.
+    ``count``: how often it would have fired, of which ``firings`` are the first, with values in the ``unit`` of an
+    alert; ``state``: as it ends. ``error``: why it cannot be evaluated.
     """
 
     run: RunId
@@ -138,6 +140,7 @@ class TrialLine(Struct, frozen=True, kw_only=True):
     first_step: int | None
     last_step: int | None
     count: int
+    unit: SeenUnit
     firings: list[FiringLine]
     state: str
     error: str | None
@@ -187,10 +190,12 @@ def names_answer() -> NamesAnswer:
     )
 
 
-def backtest_answer(trials: list[Trial]) -> BacktestAnswer:
+def backtest_answer(rule: Rule, trials: list[Trial]) -> BacktestAnswer:
+    """The answer for ``rule``, tried."""
+    unit = unit_seen(rule.when)
     healthy = [trial for trial in trials if trial.vigil.healthy]
     return BacktestAnswer(
-        runs=[_trial_line(trial) for trial in trials],
+        runs=[_trial_line(trial, unit) for trial in trials],
         updates=sum(trial.found.updates for trial in trials),
         count=sum(len(trial.found.firings) for trial in trials),
         healthy_runs=len(healthy),
@@ -198,7 +203,7 @@ def backtest_answer(trials: list[Trial]) -> BacktestAnswer:
     )
 
 
-def _trial_line(trial: Trial) -> TrialLine:
+def _trial_line(trial: Trial, unit: SeenUnit) -> TrialLine:
     found = trial.found
     return TrialLine(
         run=trial.vigil.run,
@@ -209,6 +214,7 @@ def _trial_line(trial: Trial) -> TrialLine:
         first_step=trial.first_step,
         last_step=found.last_step,
         count=len(found.firings),
+        unit=unit,
         firings=[_firing_line(firing) for firing in found.firings[:MOST_FIRINGS]],
         state=found.alert.state.value,
         error=found.error or None,

@@ -88,8 +88,11 @@ test("an alert leads to the updates of its newest firing, with room on both side
 
 test("since when and what was seen are told in words", () => {
   assert.equal(sinceText(alert({}), 160), "since update 1,200, 60 s ago");
-  assert.equal(evidence({ value: "inf", culprit: "blocks.3" }), "value inf · culprit blocks.3");
-  assert.equal(evidence({ value: null, culprit: null }), "");
+  assert.equal(evidence({ value: "inf", culprit: "blocks.3" }, "%"), "value inf · culprit blocks.3");
+  assert.equal(evidence({ value: null, culprit: null }, ""), "");
+  const seen = (value, unit) => evidence({ value, culprit: null }, unit);
+  assert.deepEqual([seen(0.25, "%"), seen(0.25, "")], ["value 25%", "value 0.25"]);
+  assert.deepEqual([seen(2500, "ms"), seen(620.4, "s")], ["value 2,500 ms", "value 10 min"]);
 });
 
 test("a firing of which nothing can be said now is a firing still, and comes before what may fire", () => {

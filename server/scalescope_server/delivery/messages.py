@@ -56,6 +56,7 @@ class Told(Struct, frozen=True, kw_only=True):
     first_step: int | None
     at: float
     value: Single
+    unit: str
     culprit: str | None
     scale: Single
     condition: str
@@ -176,7 +177,7 @@ def sentence(notice: Notice) -> str:
     parts = [f"{one_line(notice.rule)} fires{where}"]
     if notice.condition:
         parts.append(f": {one_line(notice.condition, LONGEST_TEXT)}")
-    told = [("value", number(notice.value)), ("culprit", one_line(notice.culprit or ""))]
+    told = [("value", value_of(notice)), ("culprit", one_line(notice.culprit or ""))]
     numbers = ", ".join(f"{name} {text}" for name, text in told if text)
     parts.append(f" ({numbers})." if numbers else ".")
     if notice.scale is not None:
@@ -192,7 +193,7 @@ def _unsaid(notice: Notice) -> str:
 def fill(template: str, notice: Notice) -> str:
     """``template`` with its places in braces filled; what is none of them stays as it is."""
     known = {
-        "value": number(notice.value),
+        "value": value_of(notice),
         "rule": notice.rule,
         "severity": notice.severity,
         "run": notice.run_name or notice.run,
@@ -212,6 +213,14 @@ def link(public_url: str | None, notices: Sequence[Notice]) -> str | None:
     if page is None or not steps:
         return page
     return f"{page}?{urlencode({'from': max(min(steps) - AROUND, 0), 'to': max(steps) + AROUND + 1})}"
+
+
+def value_of(notice: Notice) -> str:
+    """What the condition compared, as its rule writes it, "" for nothing."""
+    value, unit = notice.value, notice.unit
+    if not unit or value is None or isinstance(value, str):
+        return number(value)
+    return f"{number(100 * value)}%" if unit == "%" else f"{number(value)} {unit}"
 
 
 def number(value: Single) -> str:
@@ -237,6 +246,7 @@ def _told(notice: Notice, key: str, public_url: str | None) -> Told:
         first_step=notice.first_step,
         at=notice.at,
         value=notice.value,
+        unit=notice.unit,
         culprit=notice.culprit,
         scale=notice.scale,
         condition=notice.condition,

@@ -22,7 +22,8 @@ class Notice(Struct, frozen=True, kw_only=True):
         step: the update at which it turned; None where time passed and no update came.
         at: when that was, in seconds since the epoch.
         first_step: the update from which on the condition held, where ``for`` made it wait.
-        value: what the condition compared, as it was at ``step``.
+        value: what the condition compared, as it was at ``step``; ``unit``: in which it is written, being a share of 1
+            where that is "%".
         culprit: parameter, rank or code of a finding to blame, if any.
         condition: the rule as a sentence.
         text: the rule's template of the message, "" for the ordinary words.
@@ -41,6 +42,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     at: float
     first_step: int | None = None
     value: Single = None
+    unit: Literal["", "%", "ms", "s"] = ""
     culprit: str | None = None
     scale: Single = None
     condition: str = ""

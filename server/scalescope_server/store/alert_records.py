@@ -6,7 +6,7 @@ Plain frozen structs, no SQL. Times are seconds since the epoch. A ``value`` may
 from __future__ import annotations
 
 from enum import Enum
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -129,10 +129,11 @@ class KeptAlert(Struct, frozen=True):
 
 
 class AlertRow(Struct, frozen=True, kw_only=True):
-    """An alert with the run that it is of. ``rule``: None once the rule is deleted."""
+    """An alert with the run that it is of. ``rule``, and ``spec``, as it is stored: None once the rule is deleted."""
 
     id: int
     rule: int | None
+    spec: dict[str, Any] | None
     name: str
     severity: str
     run: RunId

@@ -152,8 +152,11 @@ _ELSEWHERE: dict[str, ColumnElement[Any]] = {
     "run": tables.run.c.id.label("run"),
     "run_name": tables.run.c.name.label("run_name"),
     "project": tables.run.c.project,
+    "spec": tables.rule.c.spec,
 }
 _COLUMNS = [_ELSEWHERE[n] if n in _ELSEWHERE else tables.alert.c[n] for n in AlertRow.__struct_fields__]
-_ALERTS: Select[Any] = select(*_COLUMNS, tables.alert.c.value_flag).join(
-    tables.run, tables.run.c.key == tables.alert.c.run
+_ALERTS: Select[Any] = (
+    select(*_COLUMNS, tables.alert.c.value_flag)
+    .join(tables.run, tables.run.c.key == tables.alert.c.run)
+    .outerjoin(tables.rule, tables.rule.c.key == tables.alert.c.rule)
 )

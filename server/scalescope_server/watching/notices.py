@@ -9,6 +9,7 @@ import msgspec
 from scalescope_server.answers import single
 from scalescope_server.delivery.notice import Notice, notice_key
 from scalescope_server.rules.alert import Alert
+from scalescope_server.rules.seen import unit_seen
 from scalescope_server.rules.spec import Rule
 from scalescope_server.rules.telling import Happened
 from scalescope_server.store.alert_records import DeliveryRow
@@ -32,6 +33,7 @@ def notice_of(rule: Rule, vigil: Vigil, alert: Alert, happened: Happened, scale:
         value=single(alert.value),
         culprit=None if alert.culprit is None else str(alert.culprit),
         scale=single(scale),
+        unit=unit_seen(rule.when),
         condition=rule.when,
         text=rule.text,
         reason=rule.reason,
