@@ -1,4 +1,4 @@
-"""Ranks of a program, and what each of them says. ``python -m tests.launching MODULE WORLD FOLDER MORE...`` runs them.
+"""Ranks of a program, and what each of them says.
 
 They are forked from one process that has imported the module: importing torch takes longer than most trainings here.
 """
@@ -8,32 +8,28 @@ from __future__ import annotations
 import importlib
 import json
 import multiprocessing
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+from tests.programs import Programs
+
 # Four processes that train on two busy cores take most of it.
 DEADLINE_S = 160
 
+PROGRAM = "import sys; from tests import launching; sys.exit(launching.main(*sys.argv[1:]))"
 
-def launched(world: int, folder: Path, module: str, *more: str) -> list[Any]:
+
+def launched(programs: Programs, world: int, folder: Path, module: str, *more: str) -> list[Any]:
     """What the ``main`` of ``module`` answers on each rank, to its rank, the world, a file to meet at, and ``more``."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.launching", module, str(world), str(folder), *more],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = programs.run(PROGRAM, module, str(world), str(folder), *more)
     assert done.returncode == 0, done.stderr[-6000:]
     return [json.loads(_answer(folder, rank).read_text()) for rank in range(world)]
 
 
-def main(module: str, world: int, folder: Path, *more: str) -> int:
+def main(module: str, ranks_in_all: str, of_answers: str, *more: str) -> int:
     """0 if all ranks end well before the deadline; no rank outlives it."""
+    world, folder = int(ranks_in_all), Path(of_answers)
     program = importlib.import_module(module)
     context = multiprocessing.get_context("fork")
     ranks = [context.Process(target=_run, args=(program, rank, world, folder, *more)) for rank in range(world)]
@@ -55,7 +51,3 @@ def _run(program: Any, rank: int, world: int, folder: Path, *more: str) -> None:
 
 def _answer(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.json"
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), *sys.argv[4:]))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 import torch
 
-from tests.launching import DEADLINE_S, ROOT, launched
+from tests.launching import launched
+from tests.programs import Programs
 from tests.reporting_ranks import BAD, UPDATES
 from tests.serving import Served
 
@@ -18,6 +16,8 @@ pytestmark = [
     pytest.mark.usefixtures("plain_environment"),
     pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo"),
 ]
+
+TORCHRUN = "from torch.distributed.run import main; main()"
 
 
 def skips(served: Served, run: str) -> dict[int, dict[int, Any]]:
@@ -36,9 +36,9 @@ def reports(served: Served, run: str) -> set[tuple[str, int]]:
 
 
 def test_four_ranks_that_know_the_server_by_two_names_are_one_run(
-    served: Served, tmp_path_factory: pytest.TempPathFactory
+    served: Served, programs: Programs, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    told = launched(4, tmp_path_factory.mktemp("ranks"), "tests.reporting_ranks", served.url)
+    told = launched(programs, 4, tmp_path_factory.mktemp("ranks"), "tests.reporting_ranks", served.url)
     runs = {rank["run"] for rank in told}
     assert runs == {run["id"] for run in served.get("/api/runs").json()["items"]}
     (run,) = runs
@@ -57,17 +57,14 @@ def test_four_ranks_that_know_the_server_by_two_names_are_one_run(
     assert all(rank["sent_bytes"] < 0.8 * told[0]["sent_bytes"] for rank in told[1:])
 
 
-def test_a_launcher_that_starts_all_ranks_again_makes_a_new_segment(served: Served) -> None:
+def test_a_launcher_that_starts_all_ranks_again_makes_a_new_segment(
+    served: Served, programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first start fails on one rank; in the second, ranks are watched before they have met."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
-    done = subprocess.run(
-        [*torchrun, "-m", "tests.reporting_ranks"],
-        env=os.environ | {"SCALESCOPE_RUN": "elastic", "SCALESCOPE_URL": served.url, "OMP_NUM_THREADS": "1"},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
+    monkeypatch.setenv("SCALESCOPE_RUN", "elastic")
+    monkeypatch.setenv("SCALESCOPE_URL", served.url)
+    restarting = ("--standalone", "--nproc-per-node=2", "--max-restarts=1")
+    done = programs.run(TORCHRUN, *restarting, "-m", "tests.reporting_ranks")
     assert done.returncode == 0, done.stderr[-3000:]
     assert "recorded apart" not in done.stderr
     answer = served.get("/api/runs/elastic").json()

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.launching import launched
+from tests.programs import Programs
 from tests.ranked import BAD, UPDATES, reported
 from tests.serving import Served, ok
 
@@ -30,12 +31,14 @@ def shown(served: Served, run: str) -> dict[str, Any]:
     return found
 
 
-def test_ranks_merged_are_the_training_on_one_rank(served: Served, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_ranks_merged_are_the_training_on_one_rank(
+    served: Served, programs: Programs, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     alone = shown(served, reported(served.url))
     assert len(alone["layers"]["step"]) == UPDATES
     norms = taken_norms(alone)
     for world in (2, 4):
-        told = launched(world, tmp_path_factory.mktemp("ranks"), "tests.ranked", served.url)
+        told = launched(programs, world, tmp_path_factory.mktemp("ranks"), "tests.ranked", served.url)
         assert all(rank == told[0] for rank in told)
         for name, run in told[0].items():
             found = shown(served, run)

@@ -15,6 +15,7 @@ from tests import healthy_models
 from tests.healthy_trainings import KINDS, Loop, Trained, long_run
 from tests.judged import firings, judging, reach, unknown
 from tests.launching import launched
+from tests.programs import Programs
 from tests.serving import Served
 from tests.troubled_trainings import TROUBLES
 
@@ -75,8 +76,10 @@ def test_none_fires_on_a_healthy_training_of_ten_minutes(one_server: Served, mon
 
 
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
-def test_ranks_that_part_fire_and_ranks_that_skip_together_do_not(one_server: Served, tmp_path: Path) -> None:
-    (runs, _) = launched(2, tmp_path, "tests.parted_ranks", one_server.url)
+def test_ranks_that_part_fire_and_ranks_that_skip_together_do_not(
+    one_server: Served, programs: Programs, tmp_path: Path
+) -> None:
+    (runs, _) = launched(programs, 2, tmp_path, "tests.parted_ranks", one_server.url)
     assert firings(one_server, runs["together"]) == {}
     assert "rank-disagreement" not in unknown(one_server, runs["together"])
     assert set(firings(one_server, runs["apart"])) == OF_RANKS

@@ -11,13 +11,16 @@ from scalescope.taps.probe.ranks import refuse_sharded
 from torch import nn
 
 from tests.launching import launched
+from tests.programs import Programs
 
 WORLD = 2
 
 
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
-def test_one_rank_probes_alone_and_the_training_of_all_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    told = launched(WORLD, tmp_path, "tests.probing_ranks")
+def test_one_rank_probes_alone_and_the_training_of_all_goes_on_to_the_same_bits(
+    programs: Programs, tmp_path: Path
+) -> None:
+    told = launched(programs, WORLD, tmp_path, "tests.probing_ranks")
     assert [each["alike"] for each in told] == [[True, True]] * WORLD
     assert len(told[0]["errors"]) == 8
     assert all(0 < error < 0.1 for error in told[0]["errors"])

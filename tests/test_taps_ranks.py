@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests import launching, ranked
+from tests.programs import Programs
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
 
@@ -32,12 +33,12 @@ def alone() -> Told:
 
 
 @pytest.fixture(scope="module")
-def launch(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Ranks]:
+def launch(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Ranks]:
     """What each rank told, of so many; they train once."""
 
     @functools.cache
     def launched(world: int) -> Ranks:
-        return launching.launched(world, tmp_path_factory.mktemp("ranks"), "tests.ranked")
+        return launching.launched(programs, world, tmp_path_factory.mktemp("ranks"), "tests.ranked")
 
     return launched
 

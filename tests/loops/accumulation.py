@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -15,16 +13,15 @@ from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
+from tests.launching import launched
 from tests.loops.catalogue import Family
 from tests.loops.pieces import BAD, loss_of, scaler_at, watched_chain
 from tests.loops.running import Run
 from tests.loops.windowing import clipped
+from tests.programs import programs
 from tests.small_training import Chain, bf16
 
 ACCUMULATION = Family("Accumulation")
-
-# Two processes import torch on cores that others use too.
-_DEADLINE_S = 120
 
 EQUAL = (4,) * 9
 # The last window of each epoch holds what is left over.
@@ -205,13 +202,6 @@ def _one_rank(run: Run) -> None:
 @ACCUMULATION.judged("DistributedDataParallel with no_sync, two ranks")
 def _two_ranks() -> list[str]:
     """The same in two processes, of which one overflows: both skip, and the one that reports names the culprit"""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "tests.loops.ranks", str(Path(folder) / "store")]
-        with ExitStack() as stack:
-            ranks = [
-                stack.enter_context(subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True))
-                for rank in range(2)
-            ]
-            told = [rank.communicate(timeout=_DEADLINE_S)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0]
-    return [f"on the first rank: {told[0].strip()}; on the other one: {told[1].strip()}"]
+    with tempfile.TemporaryDirectory() as folder, programs() as running:
+        told = launched(running, 2, Path(folder), "tests.loops.ranks")
+    return [f"on the first rank: {told[0]}; on the other one: {told[1]}"]
