@@ -73,11 +73,16 @@ def _prepared(asked: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
+    import gc
+
     import torch
 
     # With its first optimizer torch imports its compiler, which takes longer than all the rest.
     torch.optim.SGD([torch.zeros(1, requires_grad=True)])
     import scalescope.watching  # noqa: F401  what ``watch`` imports when it is asked for
+
+    # Forks share what none of them looks through for garbage.
+    gc.freeze()
 
     # Here and not in a function: it ends as the main module of a process ends.
     exec(compile(_asked(), "<string>", "exec"), {"__name__": "__main__"})

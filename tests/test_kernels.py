@@ -12,40 +12,52 @@ import pytest
 import torch
 from scalescope.numerics.launches import Launches
 
+from tests.programs import Programs
+
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 TESTS = Path(__file__).parent
 
 
-def run(*arguments: str, **environment: str) -> str:
-    """What another Python prints, which has to end well."""
+COMPILE = "import runpy; runpy.run_module('scalescope.numerics.compile_kernels', run_name='__main__')"
+
+
+def test_interpreted_they_pass_every_test_of_theirs() -> None:
+    tests = str(TESTS / "interpreted_kernels.py")
     ended = subprocess.run(
-        [sys.executable, *arguments],
-        env={**os.environ, **environment},
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
         cwd=TESTS.parent,
         capture_output=True,
         text=True,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
+    assert "skipped" not in ended.stdout
 
 
-def test_interpreted_they_pass_every_test_of_theirs() -> None:
-    tests = str(TESTS / "interpreted_kernels.py")
-    printed = run("-m", "pytest", "-q", "-p", "no:cacheprovider", tests, TRITON_INTERPRET="1")
-    assert "skipped" not in printed
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where Triton keeps what it compiles."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    return tmp_path
 
 
-def compiled(capability: int, cache: Path) -> list[Path]:
+def run(programs: Programs, program: str, *arguments: str) -> None:
+    """In a process of its own, which has to end well."""
+    ended = programs.run(program, *arguments)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def compiled(programs: Programs, capability: int, cache: Path) -> list[Path]:
     """What Triton has in its cache once the kernels were compiled for a processor that is not at hand."""
-    run("-m", "scalescope.numerics.compile_kernels", str(capability), TRITON_CACHE_DIR=str(cache))
+    run(programs, COMPILE, str(capability))
     found = sorted(cache.rglob("*.cubin"))
     assert {each.stem for each in found} == {"measure", "count_if"}
     return found
 
 
-def test_they_compile_for_a_processor_of_2020(tmp_path: Path) -> None:
-    compiled(80, tmp_path)
+def test_they_compile_for_a_processor_of_2020(programs: Programs, cache: Path) -> None:
+    compiled(programs, 80, cache)
 
 
 def test_what_is_ready_is_loaded_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +89,7 @@ for rows, tiles, factor in ((148, 3, 1.0), (1, 1, 65536.0), (16, 16, 0.1)):
 """
 
 
-def test_what_is_compiled_ahead_is_what_every_launch_finds(tmp_path: Path) -> None:
-    before = compiled(90, tmp_path)
-    run("-c", LAUNCH, TRITON_CACHE_DIR=str(tmp_path))
-    assert sorted(tmp_path.rglob("*.cubin")) == before
+def test_what_is_compiled_ahead_is_what_every_launch_finds(programs: Programs, cache: Path) -> None:
+    before = compiled(programs, 90, cache)
+    run(programs, LAUNCH)
+    assert sorted(cache.rglob("*.cubin")) == before
