@@ -130,6 +130,16 @@ def served(serve: Callable[..., AbstractContextManager[Served]]) -> Iterator[Ser
         yield running
 
 
+@pytest.fixture(scope="module")
+def shared(empty_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server with the default settings for all tests of a file that ask it and change nothing."""
+    # Here, so that tests of the hook alone do not import the server.
+    from tests.serving import serving
+
+    with serving(shutil.copy(empty_file, str(tmp_path_factory.mktemp("shared") / "scalescope.db"))) as running:
+        yield running
+
+
 @pytest.fixture
 def plain_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No variable of ours but a spool folder of the test's own."""

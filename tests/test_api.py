@@ -16,9 +16,8 @@ from tests.serving import Served, bye, error, hello, layout, ok, sample, skip, s
 Serve = Callable[..., AbstractContextManager[Served]]
 
 
-@pytest.fixture
-def stored(served: Served) -> Served:
-    """A run of 20 updates: a NaN and an infinite loss, a skip at 3, samples at 0 (two scales) and 10."""
+def fill(served: Served) -> Served:
+    """With a run of 20 updates: a NaN and an infinite loss, a skip at 3, samples at 0 (two scales) and 10."""
     loss = [math.nan, *[1.0] * 18, math.inf]
     skipped = [float(step == 3) for step in range(20)]
     with served.trainer(hello()) as trainer:
@@ -33,8 +32,14 @@ def stored(served: Served) -> Served:
     return served
 
 
-def test_the_runs_list_has_the_contracts_fields(stored: Served) -> None:
-    answer = ok(stored, "/api/runs")
+@pytest.fixture(scope="module")
+def stored(shared: Served) -> Served:
+    return fill(shared)
+
+
+def test_the_runs_list_has_the_contracts_fields(served: Served) -> None:
+    fill(served)
+    answer = ok(served, "/api/runs")
     line = answer["items"][0]
     assert answer["next"] is None
     assert (line["id"], line["project"], line["name"], line["state"]) == ("run-1", "tests", "a run", "running")
@@ -184,30 +189,31 @@ def test_findings_are_a_list(stored: Served) -> None:
     assert set(ok(stored, "/api/runs/run-1/findings")) == {"items", "next"}
 
 
-def test_an_unknown_run_is_not_found(served: Served) -> None:
+def test_an_unknown_run_is_not_found(shared: Served) -> None:
     for run in ("unheard-of", "x" * 65, "%00", "..", "a%2Fb", "%F0%9F%92%A9"):
         for rest in ("", "/series", "/events", "/layers", "/histogram?parameter=p", "/findings"):
-            assert error(served, f"/api/runs/{run}{rest}", 404)["code"] == "not_found"
+            assert error(shared, f"/api/runs/{run}{rest}", 404)["code"] == "not_found"
 
 
 def test_an_unknown_parameter_is_not_found(stored: Served) -> None:
     assert error(stored, "/api/runs/run-1/histogram?parameter=nope", 404)["field"] == "parameter"
 
 
-def test_what_is_not_there_or_not_allowed_is_told_in_the_same_shape(served: Served) -> None:
-    assert error(served, "/api/nothing", 404)["code"] == "not_found"
-    assert error(served, "/api/runs", 405, "PUT")["code"] == "method_not_allowed"
-    assert error(served, "/api/runs/x/series?points=many", 422)["field"] == "points"
-    assert error(served, "/api/runs/x/series?rank=-1", 422)["field"] == "rank"
-    assert error(served, "/api/runs/x/histogram", 422)["field"] == "parameter"
+def test_what_is_not_there_or_not_allowed_is_told_in_the_same_shape(shared: Served) -> None:
+    assert error(shared, "/api/nothing", 404)["code"] == "not_found"
+    assert error(shared, "/api/runs", 405, "PUT")["code"] == "method_not_allowed"
+    assert error(shared, "/api/runs/x/series?points=many", 422)["field"] == "points"
+    assert error(shared, "/api/runs/x/series?rank=-1", 422)["field"] == "rank"
+    assert error(shared, "/api/runs/x/histogram", 422)["field"] == "parameter"
 
 
-def test_people_can_name_a_run_and_say_that_it_was_healthy(stored: Served) -> None:
-    answer = stored.call("PATCH", "/api/runs/run-1", body={"name": "<b>baseline</b>", "healthy": True})
+def test_people_can_name_a_run_and_say_that_it_was_healthy(served: Served) -> None:
+    fill(served)
+    answer = served.call("PATCH", "/api/runs/run-1", body={"name": "<b>baseline</b>", "healthy": True})
     assert (answer.status, answer.json()["name"], answer.json()["healthy"]) == (200, "<b>baseline</b>", True)
-    assert stored.call("PATCH", "/api/runs/run-1", body={"tags": ["a", "b"], "note": "n"}).json()["tags"] == ["a", "b"]
-    assert ok(stored, "/api/runs/run-1")["name"] == "<b>baseline</b>"
-    assert stored.call("PATCH", "/api/runs/run-1", body={"healthy": None}).json()["healthy"] is None
+    assert served.call("PATCH", "/api/runs/run-1", body={"tags": ["a", "b"], "note": "n"}).json()["tags"] == ["a", "b"]
+    assert ok(served, "/api/runs/run-1")["name"] == "<b>baseline</b>"
+    assert served.call("PATCH", "/api/runs/run-1", body={"healthy": None}).json()["healthy"] is None
 
 
 @pytest.mark.parametrize(
@@ -235,14 +241,15 @@ def test_a_body_above_the_limit_is_refused_stated_or_not(stored: Served) -> None
     assert (chunked.status, chunked.json()["error"]["code"]) == (413, "too_large")
 
 
-def test_a_deleted_run_is_gone(stored: Served) -> None:
-    assert stored.call("DELETE", "/api/runs/run-1").status == 204
-    assert error(stored, "/api/runs/run-1", 404)["field"] == "run"
-    assert error(stored, "/api/runs/run-1", 404, "DELETE")["field"] == "run"
+def test_a_deleted_run_is_gone(served: Served) -> None:
+    fill(served)
+    assert served.call("DELETE", "/api/runs/run-1").status == 204
+    assert error(served, "/api/runs/run-1", 404)["field"] == "run"
+    assert error(served, "/api/runs/run-1", 404, "DELETE")["field"] == "run"
 
 
-def test_the_description_names_every_shape(served: Served) -> None:
-    described = ok(served, "/openapi.json")
+def test_the_description_names_every_shape(shared: Served) -> None:
+    described = ok(shared, "/openapi.json")
     content = described["paths"]["/api/runs/{run}/series"]["get"]["responses"]["200"]["content"]
     assert content["application/json"]["schema"] == {"$ref": "#/components/schemas/SeriesAnswer"}
     schemas = described["components"]["schemas"]

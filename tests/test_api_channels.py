@@ -128,5 +128,5 @@ def test_without_leave_in_the_settings_nothing_is_sent_to_the_servers_own_machin
 
 
 @pytest.mark.parametrize("name", ["a%2Fb", "nobody", "%0A", "x" * 100])
-def test_a_name_that_is_none_is_not_there(served: Served, name: str) -> None:
-    assert served.call("DELETE", f"/api/channels/{name}").status in (404, 422)
+def test_a_name_that_is_none_is_not_there(shared: Served, name: str) -> None:
+    assert shared.call("DELETE", f"/api/channels/{name}").status in (404, 422)

@@ -20,11 +20,11 @@ def stored_as(told: Layout, *dtypes: str) -> Layout:
     return msgspec.structs.replace(told, parameters=listed)
 
 
-@pytest.fixture
-def told(served: Served) -> Served:
+@pytest.fixture(scope="module")
+def told(shared: Served) -> Served:
     """A parameter stored in fp16 and one in fp32; tallies at updates 0, 8 and 9, and a probe before 4."""
     say = Dictation(1)
-    with served.trainer(hello()) as trainer:
+    with shared.trainer(hello()) as trainer:
         trainer.deliver(
             stored_as(layout(0, *MODULES), "float16", "float32"),
             say.setup(0, modules={"": "float32", "act": "torch.bfloat16"}),
@@ -49,7 +49,7 @@ def told(served: Served) -> Served:
                 products=[0.0],
             ),
         )
-    return served
+    return shared
 
 
 def layers(served: Served, measure: str, more: str = "") -> dict[str, object]:

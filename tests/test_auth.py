@@ -223,20 +223,20 @@ def test_only_on_a_pages_place_is_the_refusal_a_plain_sentence(
 @pytest.mark.parametrize(
     ("name", "headers"), [("127.0.0.1", {"Origin": "https://evil.example"}), ("rebound.example", {})]
 )
-def test_a_page_elsewhere_cannot_open_a_socket(served: Served, path: str, name: str, headers: dict[str, str]) -> None:
+def test_a_page_elsewhere_cannot_open_a_socket(shared: Served, path: str, name: str, headers: dict[str, str]) -> None:
     with (
-        socket.create_connection(("127.0.0.1", served.port)) as reached,
+        socket.create_connection(("127.0.0.1", shared.port)) as reached,
         pytest.raises(InvalidStatus) as caught,
-        connect(f"ws://{name}:{served.port}{path}", sock=reached, additional_headers=headers),
+        connect(f"ws://{name}:{shared.port}{path}", sock=reached, additional_headers=headers),
     ):
         pass
     assert caught.value.response.status_code == 403
 
 
-def test_a_page_elsewhere_cannot_write_and_a_foreign_name_is_not_answered(served: Served) -> None:
-    elsewhere = served.call("PATCH", "/api/runs/x", body={}, headers={"Origin": "https://evil.example"})
+def test_a_page_elsewhere_cannot_write_and_a_foreign_name_is_not_answered(shared: Served) -> None:
+    elsewhere = shared.call("PATCH", "/api/runs/x", body={}, headers={"Origin": "https://evil.example"})
     assert (elsewhere.status, elsewhere.json()["error"]["field"]) == (403, "origin")
-    rebound = served.get("/healthz", Host="rebound.example")
+    rebound = shared.get("/healthz", Host="rebound.example")
     assert (rebound.status, rebound.json()["error"]["field"]) == (403, "host")
 
 

@@ -24,12 +24,12 @@ from tests.serving import Served, bye, hello, layout, sample, skip, steps
 NAMES = ["scale", "skip_rate", "loss", "grad_norm", "shares"]
 
 
-@pytest.fixture
-def filled(served: Served) -> Served:
+@pytest.fixture(scope="module")
+def filled(shared: Served) -> Served:
     """Run "run-1": 60 updates, the 31st skipped, a sample at 0 and one at 30."""
     skipped = [float(step == 30) for step in range(60)]
     loss = [4.0 - step / 20 for step in range(60)]
-    with served.trainer(hello()) as trainer:
+    with shared.trainer(hello()) as trainer:
         trainer.deliver(
             layout(0),
             sample(1, 0),
@@ -38,7 +38,7 @@ def filled(served: Served) -> Served:
             steps(4, 0, 60, skipped=skipped, loss=loss, tokens=[64.0] * 60),
             bye(5),
         )
-    return served
+    return shared
 
 
 def figures(served: Served, rest: str = "", run: str = "run-1") -> Any:
@@ -278,8 +278,8 @@ def test_a_range_without_a_sample_says_how_often_there_is_one(filled: Served) ->
 
 @pytest.mark.parametrize("rest", ["", "/layers", "/layers/a"])
 @pytest.mark.parametrize("run", ["none", "no%20id", "x" * 65])
-def test_an_unknown_run_is_not_found(served: Served, run: str, rest: str) -> None:
-    answer = served.get(f"/api/runs/{run}/figures{rest}")
+def test_an_unknown_run_is_not_found(shared: Served, run: str, rest: str) -> None:
+    answer = shared.get(f"/api/runs/{run}/figures{rest}")
     assert (answer.status, answer.json()["error"]["code"]) == (404, "not_found")
 
 

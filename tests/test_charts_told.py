@@ -17,10 +17,10 @@ from tests.told_runs import USUAL, tell
 FIGURES = "/api/runs/run-1/figures"
 
 
-@pytest.fixture
-def filled(served: Served) -> Served:
-    tell(served)
-    return served
+@pytest.fixture(scope="module")
+def filled(shared: Served) -> Served:
+    tell(shared)
+    return shared
 
 
 def test_what_was_unusual_comes_with_its_updates_the_worst_first(filled: Served) -> None:
@@ -155,7 +155,8 @@ def test_a_layer_shows_its_modules_headroom_with_the_wall_and_one_octave(filled:
     assert charts["absorbed"]["title"] == "Updates that a copy in bf16 would absorb"
 
 
-def test_a_layer_reads_the_tallies_of_each_kind_once(filled: Served) -> None:
+def test_a_layer_reads_the_tallies_of_each_kind_once(served: Served) -> None:
+    tell(served)
     statements: list[str] = []
 
     def note(*arguments: object) -> None:
@@ -163,8 +164,8 @@ def test_a_layer_reads_the_tallies_of_each_kind_once(filled: Served) -> None:
         if threading.current_thread().name != "scalescope-judge":
             statements.append(str(arguments[2]))
 
-    event.listen(filled.store._reading, "before_cursor_execute", note)
-    assert len(ok(filled, f"{FIGURES}/layers/block.weight")["lines"]) == 4
+    event.listen(served.store._reading, "before_cursor_execute", note)
+    assert len(ok(served, f"{FIGURES}/layers/block.weight")["lines"]) == 4
     assert len([statement for statement in statements if "tally.body" in statement]) == 3
 
 

@@ -345,8 +345,8 @@ def test_a_page_that_leaves_is_forgotten(served: Served) -> None:
 
 
 @pytest.mark.parametrize("run", ["x" * 65, "x%0aforged%20line", "..", "%F0%9F%92%A9"])
-def test_an_id_that_can_be_none_is_refused_in_a_sentence(served: Served, run: str) -> None:
-    with pytest.raises(InvalidStatus) as caught, connect(f"{served.ws}/api/live?run={run}"):
+def test_an_id_that_can_be_none_is_refused_in_a_sentence(shared: Served, run: str) -> None:
+    with pytest.raises(InvalidStatus) as caught, connect(f"{shared.ws}/api/live?run={run}"):
         pass
     assert caught.value.response.status_code == 404
     assert b"there is no run" in (caught.value.response.body or b"")
