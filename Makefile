@@ -32,8 +32,9 @@ test: test-js test-py test-browser ## Run every test, browser and JavaScript inc
 test-js: $(VENV)/.node
 	$(NODE_PATH) node --test "tests/js/*.test.js"
 
+# Files in the order of their names: otherwise those of few tests come last, and they take longest.
 test-py: $(VENV)/.dev
-	$(BIN)/python -m tests.second_chance -m "not browser" -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m tests.second_chance -m "not browser" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # In processes of their own: the browser's driver keeps an event loop running in the thread of the tests.
 test-browser: $(VENV)/.dev chromium
