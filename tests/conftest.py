@@ -132,7 +132,7 @@ def served(serve: Callable[..., AbstractContextManager[Served]]) -> Iterator[Ser
 
 @pytest.fixture(scope="module")
 def shared(empty_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server with the default settings for all tests of a file that ask it and change nothing."""
+    """A server with the default settings for all tests of a file that do not disturb one another."""
     # Here, so that tests of the hook alone do not import the server.
     from tests.serving import serving
 

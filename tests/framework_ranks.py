@@ -1,8 +1,8 @@
-"""A rank that trains in each framework: ``python -m tests.framework_ranks FOLDER``, its place in the environment."""
+"""A rank that trains in each framework, its place in the environment."""
 
 from __future__ import annotations
 
-import sys
+import os
 from pathlib import Path
 
 import torch
@@ -56,10 +56,12 @@ def by_lightning() -> None:
     trainer_of_lightning("16-mixed", callback, **settings).fit(Lit({2}), loader(), loader(2))
 
 
-if __name__ == "__main__":
+def main(rank: int, world: int, rendezvous: str, port: str) -> None:
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(world)}
+    os.environ.update(place | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
     torch.manual_seed(0)
     by_accelerate()
-    by_the_trainer(Path(sys.argv[1]))
+    by_the_trainer(Path(rendezvous).parent)
     by_fabric()
     by_lightning()
     torch.distributed.destroy_process_group()

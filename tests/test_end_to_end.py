@@ -105,30 +105,30 @@ class Training:
 @pytest.mark.parametrize("clips", [False, True], ids=["no clipping", "unscale_ and clip"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_exactly_the_updates_that_overflowed_are_skipped_and_the_first_culprit_is_named(
-    served: Served, optimizer: str, clips: bool
+    shared: Served, optimizer: str, clips: bool
 ) -> None:
     training = Training(OPTIMIZERS[optimizer], clips)
-    _, scope = training.run(url=served.url, every=5)
+    _, scope = training.run(url=shared.url, every=5)
     assert scope is not None
     assert set(training.culprits) == OVERFLOWING
 
-    run = served.get(f"/api/runs/{scope.run_id}").json()
+    run = shared.get(f"/api/runs/{scope.run_id}").json()
     assert (run["attempted"], run["applied"], run["skipped"]) == (UPDATES, UPDATES - 3, 3)
-    skipped = served.get(f"/api/runs/{scope.run_id}/series?name=skipped&name=loss").json()["series"]
+    skipped = shared.get(f"/api/runs/{scope.run_id}/series?name=skipped&name=loss").json()["series"]
     assert skipped["skipped"]["step"] == list(range(UPDATES))
     assert [step for step, value in enumerate(skipped["skipped"]["last"]) if value] == sorted(OVERFLOWING)
     assert skipped["loss"]["last"] == training.losses
 
-    events = served.get(f"/api/runs/{scope.run_id}/events?kind=skip").json()["items"]
+    events = shared.get(f"/api/runs/{scope.run_id}/events?kind=skip").json()["items"]
     assert {event["step"]: event["data"]["parameter"] for event in events} == training.culprits
     assert [event["data"]["scale"] for event in events] == [1024.0, 512.0, 256.0]
     assert all(event["data"]["nonfinite"][event["data"]["parameter"]] > 0 for event in events)
 
 
-def test_the_histograms_of_a_run_hold_every_element_of_every_sample(served: Served) -> None:
-    _, scope = Training(OPTIMIZERS["AdamW"], clips=True).run(url=served.url, every=5)
+def test_the_histograms_of_a_run_hold_every_element_of_every_sample(shared: Served) -> None:
+    _, scope = Training(OPTIMIZERS["AdamW"], clips=True).run(url=shared.url, every=5)
     assert scope is not None
-    found = served.get(f"/api/runs/{scope.run_id}/histogram?parameter=2.weight").json()
+    found = shared.get(f"/api/runs/{scope.run_id}/histogram?parameter=2.weight").json()
     # Updates 0, 5 and 10 by the clock, 3 because it was skipped, the others because it was.
     assert sorted(found["step"]) == [0, *range(3, 12)]
     for row, counts in enumerate(found["counts"]):
@@ -137,8 +137,8 @@ def test_the_histograms_of_a_run_hold_every_element_of_every_sample(served: Serv
 
 @pytest.mark.parametrize("clips", [False, True], ids=["no clipping", "unscale_ and clip"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_loss_and_weights_are_bit_identical_watched_and_unwatched(served: Served, optimizer: str, clips: bool) -> None:
-    assert_same_training(OPTIMIZERS[optimizer], clips=clips, url=served.url)
+def test_loss_and_weights_are_bit_identical_watched_and_unwatched(shared: Served, optimizer: str, clips: bool) -> None:
+    assert_same_training(OPTIMIZERS[optimizer], clips=clips, url=shared.url)
 
 
 def test_loss_and_weights_are_bit_identical_with_the_server_away(

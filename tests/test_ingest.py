@@ -109,16 +109,16 @@ def test_a_heartbeat_is_kept_and_not_answered(served: Served) -> None:
         (b"\x93" * 10_000, "malformed"),
     ],
 )
-def test_nonsense_is_refused_with_a_sentence(served: Served, first: bytes | str, code: str) -> None:
-    with served.trainer() as trainer:
+def test_nonsense_is_refused_with_a_sentence(shared: Served, first: bytes | str, code: str) -> None:
+    with shared.trainer() as trainer:
         trainer.socket.send(first)
         refused = refusal(trainer)
     assert (refused.code, refused.retry) == (code, False)
     assert "expected" in refused.message
 
 
-def test_an_unknown_protocol_is_refused_with_the_remedy(served: Served) -> None:
-    with served.trainer() as trainer:
+def test_an_unknown_protocol_is_refused_with_the_remedy(shared: Served) -> None:
+    with shared.trainer() as trainer:
         trainer.send(hello(protocol=99))
         refused = refusal(trainer)
     assert refused.code == "protocol"
@@ -143,8 +143,8 @@ def test_a_rank_and_parts_that_cannot_be_are_refused_and_others_are_served(serve
     assert stored_steps(served) == [0]
 
 
-def test_records_before_hello_are_refused(served: Served) -> None:
-    with served.trainer() as trainer:
+def test_records_before_hello_are_refused(shared: Served) -> None:
+    with shared.trainer() as trainer:
         trainer.send(steps(0, 0))
         assert refusal(trainer).code == "protocol"
 
@@ -171,13 +171,13 @@ def bomb(states: int | None) -> PackedHistograms:
 
 
 @pytest.mark.parametrize("changes", [{"config": '{"a":' * 970 + "1" + "}" * 970}, {"every": 2**63}])
-def test_a_hello_that_could_not_be_answered_again_is_refused(served: Served, changes: dict[str, Any]) -> None:
-    with served.trainer() as trainer:
+def test_a_hello_that_could_not_be_answered_again_is_refused(shared: Served, changes: dict[str, Any]) -> None:
+    with shared.trainer() as trainer:
         trainer.send(hello(**changes))
         trainer.send(layout(0))
         refused = refusal(trainer)
     assert (refused.code, refused.retry) == ("malformed", False)
-    assert served.get("/api/runs").json()["items"] == []
+    assert shared.get("/api/runs").json()["items"] == []
 
 
 def test_a_run_deleted_while_its_trainer_goes_on_stays_deleted(served: Served) -> None:
@@ -235,8 +235,8 @@ def test_a_frame_above_the_limit_is_refused_by_its_stated_size(served: Served) -
     assert caught.value.rcvd.code == 1009
 
 
-def test_a_stranger_may_only_begin_a_small_frame(served: Served) -> None:
-    with served.trainer() as trainer:
+def test_a_stranger_may_only_begin_a_small_frame(shared: Served) -> None:
+    with shared.trainer() as trainer:
         trainer.socket.socket.sendall(b"\x82\xff" + struct.pack(">Q", FIRST_FRAME_BYTES + 1) + bytes(4))
         with pytest.raises(ConnectionClosed) as caught:
             trainer.received()
@@ -244,10 +244,10 @@ def test_a_stranger_may_only_begin_a_small_frame(served: Served) -> None:
     assert caught.value.rcvd.code == 1009
 
 
-def test_a_stranger_may_send_no_more_in_pieces(served: Served) -> None:
+def test_a_stranger_may_send_no_more_in_pieces(shared: Served) -> None:
     begun, further = b"\x02\xff", b"\x00\xff"
     half = struct.pack(">Q", FIRST_FRAME_BYTES // 2 + 1) + bytes(4)
-    with served.trainer() as trainer:
+    with shared.trainer() as trainer:
         trainer.socket.socket.sendall(begun + half + bytes(FIRST_FRAME_BYTES // 2 + 1) + further + half)
         with pytest.raises(ConnectionClosed) as caught:
             trainer.received()

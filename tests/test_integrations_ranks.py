@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +9,23 @@ import pytest
 import torch
 
 from tests.framework_ranks import UPDATES
+from tests.launching import launched
+from tests.programs import Programs
 from tests.serving import Served
 from tests.small_frameworks import Learner
 from tests.small_server import free_port
 
-ROOT = Path(__file__).parents[1]
 WORLD = 2
 
 
 @pytest.fixture
-def runs(served: Served, tmp_path: Path) -> dict[str, dict[str, Any]]:
+def runs(
+    served: Served, programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, dict[str, Any]]:
     """What two ranks recorded, by the framework."""
-    port, command = free_port(), [sys.executable, "-m", "tests.framework_ranks", str(tmp_path)]
-    place = {"WORLD_SIZE": str(WORLD), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    ours = {"SCALESCOPE_URL": served.url, "SCALESCOPE_SPOOL": str(tmp_path / "spool"), "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(command, cwd=ROOT, env={**os.environ, **place, **ours, "RANK": rank, "LOCAL_RANK": rank})
-        for rank in map(str, range(WORLD))
-    ]
-    try:
-        assert [rank.wait(timeout=150) for rank in ranks] == [0] * WORLD
-    finally:
-        for rank in ranks:
-            rank.kill()
+    monkeypatch.setenv("SCALESCOPE_URL", served.url)
+    monkeypatch.setenv("SCALESCOPE_SPOOL", str(tmp_path / "spool"))
+    launched(programs, WORLD, tmp_path, "tests.framework_ranks", str(free_port()))
     listed = served.get("/api/runs").json()["items"]
     assert len(listed) == 4
     return {run["project"]: served.get(f"/api/runs/{run['id']}").json() for run in listed}
