@@ -49,6 +49,11 @@ class Complaints:
         opened.dismiss()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole trainings take longest and come first: at the end one worker would be left with them."""
+    items.sort(key=lambda item: item.path.name != "test_training.py")
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     path = chromium.find()

@@ -20,7 +20,7 @@ from tests.small_server import free_port
 
 pytestmark = pytest.mark.browser
 
-STEPS = 100
+STEPS = 60
 DEADLINE_S = 120.0
 SCALESCOPE = (sys.executable, "-c", "import sys; from scalescope.cli import main; sys.exit(main())")
 
@@ -71,15 +71,19 @@ def training(url: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+def hold_with_page(process: subprocess.Popen[str], server: ServerProcess, page: Page) -> None:
+    """Hold the training still in its middle until the page shows it, however slow that is."""
+    until(lambda: any(run["attempted"] for run in ok(server.address, "/api/runs")["items"]), DEADLINE_S)
+    process.send_signal(signal.SIGSTOP)
+    page.locator("a[data-run]").first.click(timeout=DEADLINE_S * 1000)
+    page.locator("html[data-drawn-step]").wait_for()
+    process.send_signal(signal.SIGCONT)
+
+
 def test_the_chart_gets_points_while_a_training_runs(server: ServerProcess, page: Page) -> None:
     page.goto(server.address.url)
     with training(server.address.url) as process:
-        # In its middle it is held still until the page is there.
-        until(lambda: any(run["attempted"] for run in ok(server.address, "/api/runs")["items"]), DEADLINE_S)
-        process.send_signal(signal.SIGSTOP)
-        page.locator("a[data-run]").first.click(timeout=DEADLINE_S * 1000)
-        page.locator("html[data-drawn-step]").wait_for()
-        process.send_signal(signal.SIGCONT)
+        hold_with_page(process, server, page)
         seen = [int(page.locator("html").get_attribute("data-drawn-step") or -1)]
         while seen[-1] < STEPS - 1:
             page.locator(f'html:not([data-drawn-step="{seen[-1]}"])').wait_for()
@@ -97,9 +101,8 @@ def test_a_server_killed_beside_a_page_and_a_trainer_loses_nothing_and_both_go_o
 ) -> None:
     complaints.expect(*REFUSED, "WebSocket connection")
     page.goto(server.address.url)
-    with training(server.address.url):
-        page.locator("a[data-run]").first.click(timeout=DEADLINE_S * 1000)
-        page.locator("html[data-drawn-step]").wait_for()
+    with training(server.address.url) as process:
+        hold_with_page(process, server, page)
         run = page.url.rsplit("/", 1)[-1]
         server.end(signal.SIGKILL)
         page.locator("html[data-live=lost]").wait_for()
