@@ -29,6 +29,8 @@ def train(url: str, model: nn.Module) -> str:
             scaler.step(optimizer)
             scaler.update()
         reach(scope)
+        # The first rank answers the others for as long as it is watched.
+        distributed.barrier()
     return scope.run_id
 
 
