@@ -1,10 +1,10 @@
 """What the hook holds in memory, and what it sends, for 148 parameters with 28 million elements.
 
 The same training runs unwatched and watched, each in a process of its own, and once more watched with Python's
-allocations traced. Resident memory is what the system says, code that the hook loads included, of which the compiler of
-its kernels is most; it is told after half of the updates too, so that what grows shows. glibc is told to give freed tensors back at once: what it keeps for
-later is tens of megabytes more or less by chance. Bytes are counted by a proxy before the server, WebSocket and HTTP
-included, with a sample every 10 updates.
+allocations traced. Resident memory is what the system says, code that the hook loads included, of which the compiler
+of its kernels is most; it is told after half of the updates too, so that what grows shows. glibc is told to give freed
+tensors back at once: what it keeps for later is tens of megabytes more or less by chance. Bytes are counted by a proxy
+before the server, WebSocket and HTTP included, with a sample every 10 updates.
 
     python -m benchmarks.footprint [--updates 400]
 """
