@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 from scalescope_server.rules.compiled import Compiled, compile_rule
 from scalescope_server.rules.dependence import Lookback, Needs, silences
+from scalescope_server.rules.expression import MOST_UPDATES
 from scalescope_server.rules.signals.signal import HOLD_UPDATES
 from scalescope_server.rules.spec import Rule
+
+# So many updates at most make two windows of time, each with the one before its first.
+OF_TIME = 2 * (MOST_UPDATES + 1)
 
 
 def rule(sentence: str) -> Compiled:
@@ -35,10 +39,10 @@ def test_it_says_what_has_to_be_read_for_it() -> None:
         ("when scale < 1", Lookback(HOLD_UPDATES, 0.0, 1)),
         # A window that ended where the value was told last, which is still in the window.
         ("when changes(scale, 200 steps) >= 6", Lookback(400, 0.0, 1)),
-        ("when mean(loss, 5 min) > 2", Lookback(0, 600.0, 1)),
+        ("when mean(loss, 5 min) > 2", Lookback(0, 600.0, 1, OF_TIME)),
         ("when skipped in 8 of 10 updates", Lookback(20, 0.0, 1)),
         ("when loss > 4 * median(loss, 500 steps)", Lookback(HOLD_UPDATES, 0.0, 1)),
-        ("when mean(loss, 50 steps) > mean(loss, 5 min)", Lookback(100, 600.0, 1)),
+        ("when mean(loss, 50 steps) > mean(loss, 5 min)", Lookback(100, 600.0, 1, OF_TIME)),
         # What enters the window rests on a value that may have been told before it.
         ("when mean(loss / tokens, 50 steps) > 2", Lookback(HOLD_UPDATES, 0.0, 2)),
     ],

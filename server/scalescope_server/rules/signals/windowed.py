@@ -63,12 +63,12 @@ class Reach(Moving):
             return
         key, keys = self.ruler.key(now), self._keys
         keys.append(key)
-        oldest = key - self.ruler.width
-        if len(keys) > self._most:
-            oldest = max(oldest, keys.popleft())
+        # Of updates at one time some may be too many: the others leave with them, and do not come back.
+        self.oldest = oldest = max(
+            self.oldest, key - self.ruler.width, keys.popleft() if len(keys) > self._most else -math.inf
+        )
         while len(keys) > 1 and keys[0] <= oldest:
             keys.popleft()
-        self.oldest = oldest
         reached = key - keys[0] + (not self.ruler.by_time)
         self.full = 2.0 * reached >= self.ruler.width or len(keys) >= self._most
 
@@ -76,9 +76,8 @@ class Reach(Moving):
         keys = self.ruler.keys(span)
         known = np.concatenate((np.array(self._keys, np.float64), keys))
         places = np.arange(len(self._keys), len(known))
-        too_many = known[np.maximum(places - self._most, 0)]
-        by_width = keys - self.ruler.width
-        oldest = np.where(places >= self._most, np.maximum(by_width, too_many), by_width)
+        too_many = np.where(places >= self._most, known[np.maximum(places - self._most, 0)], self.oldest)
+        oldest = np.maximum(too_many, keys - self.ruler.width)
         first = np.minimum(np.searchsorted(known, oldest, side="right"), places)
         reached = keys - known[first] + (not self.ruler.by_time)
         full = (2.0 * reached >= self.ruler.width) | (places + 1 - first >= self._most)
