@@ -29,9 +29,12 @@ values = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), ma
     lambda found: np.asarray(found, np.float32)
 )
 
+# None so near to a whole number that float64 has one power of two for both.
+edges = st.one_of(st.integers(-140, 140), st.floats(-140, 140).map(lambda edge: round(edge, 9)))
+
 
 @settings(deadline=None, max_examples=300)
-@given(values, st.one_of(st.integers(-140, 140), st.floats(-140, 140)))
+@given(values, edges)
 def test_the_interval_holds_the_truth(found: NDArray[np.float32], exponent: float) -> None:
     low, high = bounds(found, exponent)
     strict, closed = shares(found, exponent)

@@ -15,7 +15,7 @@ from scalescope_server.rules.windows.extremes import Max, Min
 from scalescope_server.rules.windows.moves import Changes, Reversals
 from scalescope_server.rules.windows.ordered import Quantile
 from scalescope_server.rules.windows.rates import Count, Rate, Share
-from scalescope_server.rules.windows.totals import Mean, Sum, ZScore
+from scalescope_server.rules.windows.totals import Mean, Sum, Totals, ZScore
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -82,6 +82,30 @@ def test_a_quantile_is_that_of_the_sorted_window(values: list[float], width: int
 def test_largest_and_smallest_are_those_of_the_window(values: list[float], width: int) -> None:
     assert pushed(Wide(Max(), width), values) == by_batch(max, values, width)
     assert pushed(Wide(Min(), width), values) == by_batch(min, values, width)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(finite, min_size=1, max_size=40),
+    st.integers(1, 12),
+    st.integers(0, 40),
+    st.sampled_from([Sum, Mean, ZScore]),
+)
+def test_many_values_at_once_say_what_one_after_the_other_says(
+    values: list[float], width: int, first: int, function: type[Totals]
+) -> None:
+    """Some come at once, in the middle."""
+    keys = np.arange(len(values), dtype=np.float64)
+    together, alone = function(), Wide(function(), width)
+    found: list[float | None] = []
+    for some in (slice(0, first), slice(first, first + 15), slice(first + 15, None)):
+        if some.start == first:
+            found += together.push_all(keys[some], np.array(values[some]), keys[some] - width)
+        else:
+            found += [
+                together.push(key, value, key - width) for key, value in zip(keys[some], values[some], strict=True)
+            ]
+    assert found == pushed(alone, values)
 
 
 def test_what_has_left_the_window_leaves_no_trace_in_a_sum() -> None:

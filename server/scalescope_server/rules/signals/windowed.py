@@ -14,6 +14,7 @@ from scalescope_server.rules.expression import MOST_UPDATES, Duration, Updates
 from scalescope_server.rules.signals.signal import Column, Each, Key, Moving, Now, Signal, Span, columns_of
 from scalescope_server.rules.windows import Window
 from scalescope_server.rules.windows.rates import Rate
+from scalescope_server.rules.windows.totals import Totals
 
 
 class Ruler:
@@ -185,6 +186,8 @@ class Windowed(Signal):
         window = self._window
         if isinstance(window, Rate):
             return [_timed(window, *one) for one in _rows(*told, entered)]
+        if isinstance(window, Totals) and entered.all():
+            return window.push_all(told.keys, told.values, told.oldest)
         push, slide, rows = window.push, window.slide, _rows(told.keys, told.values, told.oldest, entered)
         if entered.all():
             return [push(key, value, oldest) for key, value, oldest, _ in rows]
