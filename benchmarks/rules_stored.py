@@ -1,5 +1,7 @@
 """What a backtest over a stored run takes on SQLite and on Postgres: seconds on the clock, reading included.
 
+The run was judged as it came, by a rule that asks for findings, as the built-in ones do.
+
 python -m benchmarks.rules_stored [--updates 100000] [--rounds 2]
 """
 
@@ -12,9 +14,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+from scalescope_server.judge_pass import Outcome, judge
 from scalescope_server.rules.spec import Rule
 from scalescope_server.store.delivery import Batch
 from scalescope_server.store.engine import Store, open_store
+from scalescope_server.store.records import RunId
+from scalescope_server.watching.book import spec_of
+from scalescope_server.watching.keeper import Keeper
 from scalescope_server.watching.trials import try_rule
 
 from benchmarks.records import Dictation, hello
@@ -35,8 +41,18 @@ def fill(store: Store, updates: int) -> float:
     return time.perf_counter() - began
 
 
+def judged(store: Store) -> float:
+    """Seconds that it took to judge what is stored."""
+    store.writer.add_rule(spec_of(Rule("thrashing", "when finding(SCALE_THRASH)")), 1.0).result()
+    keeper, began = Keeper(store.reader, time.time), time.perf_counter()
+    while judge(store, RunId("run"), None, keeper).outcome is Outcome.MORE:
+        pass
+    return time.perf_counter() - began
+
+
 def measure(store: Store, name: str, updates: int, rounds: int) -> None:
-    print(f"\n{name}: {updates:,} updates, stored in {fill(store, updates):.1f} s; seconds of a backtest")
+    print(f"\n{name}: {updates:,} updates, stored in {fill(store, updates):.1f} s,", end="")
+    print(f" judged in {judged(store):.1f}; seconds of a backtest")
     for sentence in SENTENCES:
         rule, found = Rule("a rule", sentence), []
         for _ in range(rounds):

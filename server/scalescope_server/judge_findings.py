@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
-from msgspec import Struct
 
 from scalescope_server.findings.catalogue import Case, conclude, findings, fold, recall, remember
 from scalescope_server.findings.scaler import ScalerRules
@@ -18,7 +17,15 @@ from scalescope_server.store.engine import Store
 from scalescope_server.store.judging import BEFORE_ALL, Judged, Position
 from scalescope_server.store.records import FindingRow, RunId
 from scalescope_server.watching.clock import Shift
-from scalescope_server.watching.openings import Opening, fold_openings, followed, openings_at, past_openings
+from scalescope_server.watching.openings import (
+    FROM_THE_FIRST,
+    Opening,
+    Past,
+    fold_openings,
+    followed,
+    openings_at,
+    past_openings,
+)
 from scalescope_server.watching.stretches import Open
 
 # Rows of one pass: small enough that a run of millions, judged anew, lets the others have their turn.
@@ -48,7 +55,7 @@ class Weighing:
         self._run = run
         self.updates, state = store.reader.judgement(run)
         self._known = recall(state)
-        self._past = _Past() if self._known is None else msgspec.json.decode(state, type=_Past)
+        self._past = Past() if self._known is None else msgspec.json.decode(state, type=Past)
 
     @property
     def shifts(self) -> Sequence[Shift]:
@@ -87,7 +94,7 @@ class Weighing:
         opened = followed(known, changes) if openings else ()
         found: tuple[FindingRow, ...] = findings(case, rules, setting)
         return Weighed(
-            lambda shifts: Judged(run, case.updates, _with_past(case, _Past(opened, tuple(shifts))), found, fence),
+            lambda shifts: Judged(run, case.updates, _with_past(case, Past(opened, tuple(shifts))), found, fence),
             case.position,
             is_news=bool(steps) or case != judged,
             is_all=len(steps) < PASS_ROWS,
@@ -95,21 +102,10 @@ class Weighing:
         )
 
 
-class _Past(Struct, frozen=True):
-    """What is remembered beside the case: from which update on which findings were open, and how the clock was set."""
-
-    opened: tuple[Opening, ...] = ()
-    shifts: tuple[Shift, ...] = ()
-
-
 class _Remembered(Case, frozen=True):
     opened: tuple[Opening, ...] = ()
     shifts: tuple[Shift, ...] = ()
 
 
-def _with_past(case: Case, past: _Past) -> bytes:
+def _with_past(case: Case, past: Past) -> bytes:
     return remember(_Remembered(**msgspec.structs.asdict(case), opened=past.opened, shifts=past.shifts))
-
-
-# Before the first update none is open.
-FROM_THE_FIRST: tuple[Opening, ...] = ((BEFORE_ALL, frozenset()),)

@@ -6,12 +6,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec import Struct
 
-from scalescope_server.findings.catalogue import Case, conclude, findings, fold, stand
+from scalescope_server.findings.catalogue import Case, conclude, findings, fold, recall, stand
 from scalescope_server.findings.scaler import ScalerRules
-from scalescope_server.store.judging import Position, Setting, StepRow
+from scalescope_server.store.judging import BEFORE_ALL, Position, Setting, StepRow
 from scalescope_server.store.records import FindingRow
 from scalescope_server.store.ticks import Updates
+from scalescope_server.watching.clock import Shift
 from scalescope_server.watching.stretches import Open, Openings
 
 Codes = frozenset[str]
@@ -19,6 +21,15 @@ Codes = frozenset[str]
 Opening = tuple[Position, Codes]
 # How many of them are remembered of a run: hardly ever does one open or close.
 MOST_OPENINGS = 512
+# Before the first update none is open.
+FROM_THE_FIRST: tuple[Opening, ...] = ((BEFORE_ALL, frozenset()),)
+
+
+class Past(Struct, frozen=True):
+    """What is remembered beside the case: from which update on which findings were open, and how the clock was set."""
+
+    opened: tuple[Opening, ...] = ()
+    shifts: tuple[Shift, ...] = ()
 
 
 def open_codes(found: Iterable[FindingRow]) -> Codes:
@@ -43,6 +54,18 @@ def fold_openings(
         if not changes or changes[-1][1] != codes:
             changes.append((case.position, codes))
     return case, changes
+
+
+def remembered(state: bytes) -> tuple[Case, tuple[Opening, ...]]:
+    """The case as it was stored, and what was open from the first update on; where not all of that is remembered, as
+    before the first update.
+    """
+    case = recall(state)
+    if case is not None:
+        opened = msgspec.json.decode(state, type=Past).opened
+        if opened[:1] == FROM_THE_FIRST:
+            return case, opened
+    return Case(), FROM_THE_FIRST
 
 
 def followed(known: Sequence[Opening], changes: Sequence[Opening]) -> tuple[Opening, ...]:

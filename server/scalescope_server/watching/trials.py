@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from scalescope_server.findings.catalogue import Case
 from scalescope_server.findings.scaler import ScalerRules
 from scalescope_server.rules.backtest import Backtest, backtest
 from scalescope_server.rules.compiled import Compiled, compile_rule
@@ -19,7 +18,7 @@ from scalescope_server.store.starts import StartRow
 from scalescope_server.store.vigil import Vigil
 from scalescope_server.watching.book import in_scope
 from scalescope_server.watching.clock import Clock
-from scalescope_server.watching.openings import Opening, fold_openings, openings_at
+from scalescope_server.watching.openings import Opening, fold_openings, openings_at, remembered
 from scalescope_server.watching.stretches import PIECE, all_stretches
 
 # Where no run is named: so many of the newest that the rule applies to, and so many that are marked healthy.
@@ -136,11 +135,11 @@ def _by_updates(rows: Sequence[StartRow], at: float) -> float | None:
 
 
 def _all_openings(reader: Reader, run: RunId, go_on: Callable[[], None]) -> tuple[Position, list[Opening]]:
-    """Which findings were open at which updates, judged anew from the first, and up to which."""
-    case, rules, setting = Case(), ScalerRules.of(reader.scaler(run)), reader.setting(run)
-    changes: list[Opening] = []
+    """Which findings were open at which updates, and up to which: as judging them found, and what is not judged yet."""
+    (case, judged), changes = remembered(reader.judgement(run)[1]), list[Opening]()
+    rules, setting = ScalerRules.of(reader.scaler(run)), reader.setting(run)
     while steps := reader.steps_after(run, case.position, PIECE)[0]:
         go_on()
         case, some = fold_openings(case, steps, rules, setting)
         changes += some
-    return case.position, changes
+    return case.position, [*judged, *changes]
