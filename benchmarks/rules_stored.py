@@ -8,6 +8,7 @@ python -m benchmarks.rules_stored [--updates 100000] [--rounds 2]
 from __future__ import annotations
 
 import argparse
+import gc
 import tempfile
 import time
 from collections.abc import Sequence
@@ -67,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--updates", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=2)
     asked = parser.parse_args(arguments)
+    # As a server does once it has begun.
+    gc.freeze()
     with ExitStack() as held_open:
         folder = Path(held_open.enter_context(tempfile.TemporaryDirectory()))
         postgres = held_open.enter_context(cluster(durable=True))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import logging
 import os
 import socket
@@ -260,6 +261,8 @@ def _serve(settings: Settings, listening: socket.socket) -> None:
 
     store = open_store(settings.database, silent_after_s=settings.silent_after_s)
     server = create_server(create_app(settings, store))
+    # What was imported stays. Else Python looks through all of it for garbage, again and again, while rows are read.
+    gc.freeze()
     _announce(settings, listening.getsockname()[1])
     # uvicorn stops in order on Ctrl-C, then raises it again.
     with contextlib.suppress(KeyboardInterrupt):
