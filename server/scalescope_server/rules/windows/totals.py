@@ -122,16 +122,6 @@ class ZScore(Totals):
         self._total -= number
         self._squares -= number * number
 
-    def _numbers(self, values: NDArray[np.float64]) -> list[int]:
-        """``values`` as integers of the scale, which is made fine enough for them."""
-        parts, exponents = np.frexp(values)
-        bits = MANTISSA_BITS - int(exponents.min(initial=0))
-        if bits > self._bits:
-            self._refine(bits)
-        shifts = (exponents + (self._bits - MANTISSA_BITS)).tolist()
-        whole = np.ldexp(parts, MANTISSA_BITS).astype(np.int64).tolist()
-        return [number << shift for number, shift in zip(whole, shifts, strict=True)]
-
     def _refine(self, bits: int) -> None:
         self._squares <<= 2 * (bits - self._bits)
         super()._refine(bits)
