@@ -1,4 +1,4 @@
-"""Arrays of numbers as Postgres reads them fastest: its binary format, made by numpy for all elements at once.
+"""Arrays of numbers as Postgres reads and tells them fastest: its binary format, by numpy for all elements at once.
 
 The format is that of array_recv (src/backend/utils/adt/arrayfuncs.c): dimensions, whether there are nulls, the element
 type's OID, length and lower bound, then for each element its length, -1 for a null, and its big-endian bytes.
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # numpy's kind and size -> OID in pg_type.
 _OIDS = {"i2": 21, "i4": 23, "i8": 20, "f8": 701}
+_KINDS = {oid: kind for kind, oid in _OIDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,16 @@ def binary_array(values: NDArray[Any], kind: str, null: NDArray[np.bool_]) -> Bi
     kept = np.ones((len(values), 4 + size), np.bool_)
     kept[null, 4:] = False
     return BinaryArray(header + elements.view(np.uint8).reshape(len(values), -1)[kept].tobytes())
+
+
+def numbers_of(data: bytes) -> NDArray[Any]:
+    """The elements of an array of one dimension without nulls, from its bytes: [n], big-endian. ValueError: another."""
+    header = np.frombuffer(data, ">i4", min(5, len(data) // 4)).tolist()
+    if header[:2] == [0, 0]:
+        return np.empty(0)
+    if len(header) < 5 or header[:2] != [1, 0] or header[2] not in _KINDS:
+        raise ValueError(f"expected an array of numbers of one dimension without nulls, got the head {header}")
+    return np.frombuffer(data, [("length", ">i4"), ("value", f">{_KINDS[header[2]]}")], header[3], 20)["value"]
 
 
 def understand_arrays(connection: psycopg.Connection[Any]) -> None:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Row, Select, bindparam, select
+from sqlalchemy import Connection, Row, bindparam, select
 
 from scalescope_server.store import tables
 from scalescope_server.store.axis import END, segments_of
 from scalescope_server.store.derived import MERGED_SERIES
 from scalescope_server.store.history import told_by_all
 from scalescope_server.store.judging import Position
+from scalescope_server.store.number_columns import read_columns
 from scalescope_server.store.tables import ALL_RANKS, STEP_COLUMNS
 from scalescope_server.store.values import FLAG_BITS, FLAG_MASK
 
@@ -114,28 +113,18 @@ def _of_segment(
         .order_by(row.step)
         .limit(limit)
     )
-    rows = _bare(connection, query)
-    if not rows:
-        return Updates(segment.ordinal, np.empty(0, np.int64), np.empty(0))
-    steps, at, nonfinite, *columns = zip(*rows, strict=True)
-    part = Updates(segment.ordinal, np.array(steps, np.int64), np.array(at, np.float64))
+    steps, at, nonfinite, *columns = read_columns(connection, query)
+    part = Updates(segment.ordinal, steps, at)
+    if not len(part):
+        return part
     for name, column in zip(names, columns, strict=True):
         part.values[name] = _restored(name, column, nonfinite)
     part.values |= _following(part, wanted.series)
-    asked = {"of_run": run.key, "of_segment": segment.key, "first": steps[0], "last": steps[-1]}
+    asked = {"of_run": run.key, "of_segment": segment.key, "first": int(steps[0]), "last": int(steps[-1])}
     part.values |= _scalars(connection, run, part, wanted.series, asked)
     if run.world_size > 1 and wanted.ranks:
         _add_ranks(connection, part, wanted.ranks, asked)
     return part
-
-
-def _bare(connection: Connection, query: Select[Any], values: Mapping[str, Any] | None = None) -> list[Any]:
-    """All rows as the driver makes them, numbers as they are stored: of a million, rows that know their columns'
-    names take longer to make than to read.
-    """
-    with connection.execute(query, values) as result:
-        assert result.cursor is not None
-        return list(result.cursor.fetchall())
 
 
 def _columns_of(names: Iterable[str]) -> set[str]:
@@ -143,13 +132,12 @@ def _columns_of(names: Iterable[str]) -> set[str]:
     return {"skipped" if name == _APPLIED else name for name in names}.intersection(STEP_COLUMNS)
 
 
-def _restored(name: str, column: Sequence[float | None], nonfinite: Sequence[int]) -> Column:
+def _restored(name: str, column: NDArray[Any], nonfinite: NDArray[np.int64]) -> Column:
     """A column with NaN and infinities in their places."""
-    # Null becomes NaN.
-    values = np.array(column, np.float64)
+    values = column.astype(np.float64)
     told = ~np.isnan(values)
-    if any(nonfinite):
-        flags = np.array(nonfinite, np.int64) >> (FLAG_BITS * STEP_COLUMNS.index(name)) & FLAG_MASK
+    if nonfinite.any():
+        flags = nonfinite >> (FLAG_BITS * STEP_COLUMNS.index(name)) & FLAG_MASK
         values = np.where(told, values, _NONFINITE[flags])
         told |= flags > 0
     return Column(values, told)
@@ -178,22 +166,20 @@ def _scalars(
     found: dict[str, Column] = {}
     for rank, some in ((ALL_RANKS, merged), (0, keys.keys() - merged)):
         of_rank = {**asked, "of_series": sorted(some), "of_rank": rank}
-        for key, told in _by_series(_bare(connection, _SCALARS, of_rank) if some else []).items():
+        for key, told in (_by_series(*read_columns(connection, _SCALARS, of_rank)) if some else {}).items():
             found[keys[key]] = _placed(part.step, *told)
     if _DROPPED in own:
         found[_DROPPED] = _placed(part.step, *_drops(connection, asked, part.step))
     return {name: found.get(name) or _placed(part.step, _NO_STEPS, _NO_VALUES) for name in own}
 
 
-def _by_series(rows: Sequence[tuple[Any, ...]]) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """(updates, values) by series of rows of (series, update, value, flag)."""
-    if not rows:
-        return {}
-    of, told, numbers, flags = zip(*rows, strict=True)
-    series, steps, values = np.array(of, np.int64), np.array(told, np.int64), np.array(numbers, np.float64)
-    # What is no number is stored as its flag, and null becomes NaN.
-    values = np.where(np.isnan(values), _NONFINITE[np.array(flags, np.int64)], values)
-    return {key: (steps[series == key], values[series == key]) for key in set(of)}
+def _by_series(
+    series: NDArray[np.int64], steps: NDArray[np.int64], numbers: NDArray[np.float64], flags: NDArray[np.int64]
+) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """(updates, values) by series."""
+    # What is no number is stored as its flag.
+    values = np.where(np.isnan(numbers), _NONFINITE[flags], numbers)
+    return {key: (steps[series == key], values[series == key]) for key in np.unique(series).tolist()}
 
 
 def _drops(
@@ -227,14 +213,17 @@ def _add_ranks(connection: Connection, part: Updates, names: Iterable[str], aske
         .where(row.step.between(asked["first"], asked["last"]), row.segment == asked["of_segment"])
         .order_by(row.rank, row.step)
     )
-    for rank, rows in groupby(_bare(connection, query), key=itemgetter(0)):
-        _, steps, nonfinite, *values = zip(*rows, strict=True)
-        told = {name: _restored(name, column, nonfinite) for name, column in zip(columns, values, strict=True)}
+    ranks, steps, nonfinite, *values = read_columns(connection, query)
+    for rank in np.unique(ranks).tolist():
+        own = ranks == rank
+        told = {
+            name: _restored(name, column[own], nonfinite[own]) for name, column in zip(columns, values, strict=True)
+        }
         if _APPLIED in names:
             told[_APPLIED] = Column(1.0 - told["skipped"].values, told["skipped"].told)
         for name in told.keys() & set(names):
             by_rank = part.ranks.setdefault(name, {})
-            by_rank[rank] = _aligned(part.step, np.array(steps, np.int64), told[name])
+            by_rank[rank] = _aligned(part.step, steps[own], told[name])
 
 
 def _aligned(steps: NDArray[np.int64], own: NDArray[np.int64], column: Column) -> Column:
