@@ -31,6 +31,10 @@ ROW_BYTES = (BINS + 5) * 8
 # Records that are whole when the taps hand them over.
 Known = Layout | Probe | Setup
 
+# What is known of an update by its end, as it was read: what it took of the training thread, when it closed and when
+# the one before did (None: there was none), in nanoseconds of one clock; the growth tracker before it; the rate.
+Closing = tuple[int, int, int | None, Value | None, Value | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -114,13 +118,14 @@ class Update:
         facts: what its window was like; None where nothing listens for that.
         micro_batches: backward passes in the window; None where not known.
         blind: why the culprit of a skip cannot be named, where nothing was measured.
-        values: the columns of its row. The user's values are added until the update is finished.
-        tokens: what was logged as tokens; the row has the sum.
+        closing: what was known by its end, for columns of its row.
+        values: the others. The user's values are added until the update is finished.
+        tokens: what was logged as tokens, None for nothing; the row has the sum.
         scheduled: how often each scheduler stepped in it, by a key of ``schedules``, which enters ``schedule``.
     """
 
     step: int
-    at: float
+    at: float = 0.0
     periodic: bool = False
     scale: Value | None = None
     next_scale: Value | None = None
@@ -131,8 +136,9 @@ class Update:
     facts: Facts | None = None
     micro_batches: int | None = None
     blind: str = ""
+    closing: Closing | None = None
     values: dict[str, Value] = field(default_factory=dict)
-    tokens: list[Value] = field(default_factory=list)
+    tokens: list[Value] | None = None
     scheduled: dict[int, int] | None = None
     schedules: Late | None = None
     schedule: dict[str, object] | None = None
@@ -141,7 +147,7 @@ class Update:
     def begun(step: int) -> Update:
         """The one that begins: in few assignments, for what is not known of it yet is what the class says."""
         update = Update.__new__(Update)
-        update.step, update.at, update.values, update.tokens = step, 0.0, {}, []
+        update.step, update.values = step, {}
         return update
 
     def ready(self) -> bool:
@@ -154,7 +160,8 @@ class Update:
 
     def row_ready(self) -> bool:
         """Whether its row can be told. Only for a finished update, to which nothing is added any more."""
-        return all(map(ready, self.values.values())) and all(map(ready, self.tokens))
+        late = () if self.closing is None else [value for value in self.closing[3:] if value is not None]
+        return all(map(ready, (*self.values.values(), *(self.tokens or ()), *late)))
 
     @property
     def skipped(self) -> bool:
@@ -238,13 +245,26 @@ def _told(update: Update) -> dict[str, object]:
 
 
 def _row(update: Update) -> dict[str, float]:
-    row = {name: number(value) for name, value in update.values.items()}
+    # Who logs a rate knows better, a schedule may be elsewhere.
+    row = _closed(update) | {name: number(value) for name, value in update.values.items()}
     row["skipped"] = float(update.skipped)
     if update.scale is not None:
         row["scale"] = number(update.scale)
     if update.tokens:
         row["tokens"] = math.fsum(map(number, update.tokens))
     return row
+
+
+def _closed(update: Update) -> dict[str, float]:
+    """The columns of what was known by its end."""
+    if update.closing is None:
+        return {}
+    spent_ns, closed_ns, before_ns, growth_tracker, rate = update.closing
+    row = {"hook_ms": spent_ns / 1e6}
+    if before_ns is not None:
+        row["step_ms"] = (closed_ns - before_ns) / 1e6
+    known = {"growth_tracker": growth_tracker, "learning_rate": rate}
+    return row | {name: number(value) for name, value in known.items() if value is not None}
 
 
 def _column(name: str, rows: Sequence[dict[str, float]]) -> Column:

@@ -101,6 +101,8 @@ class Loop:
         self._open = Update.begun(0)
         self._last: Update | None = None
         self._closed_ns: int | None = None
+        # The rate in force, once it was noted.
+        self._rate: Value | None = None
         self._advised = False
         self.watchers: list[Watcher] = []
         self._attended = True
@@ -184,13 +186,11 @@ class Loop:
         return number
 
     def note_rate(self) -> None:
-        """Enter the rate in force. Where one was logged: who logs one knows better, a schedule may be elsewhere."""
-        values = self._open.values
-        if "learning_rate" in values:
-            return
-        rate = self.optimizers[0].param_groups[0].get("lr")
-        if rate is not None:
-            values["learning_rate"] = read_later(rate) if isinstance(rate, torch.Tensor) else float(rate)
+        """Note the rate in force, the first time that this is asked for in an update."""
+        if self._rate is None:
+            rate = self.optimizers[0].param_groups[0].get("lr")
+            if rate is not None:
+                self._rate = read_later(rate) if isinstance(rate, torch.Tensor) else float(rate)
 
     def limited(self, call: ClipCall) -> bool:
         """Enter what a clipping takes of the gradients; False where its norm is not here, or not finite."""
@@ -232,6 +232,7 @@ class Loop:
         target = self._current()
         tokens = values.pop("tokens", None)
         if tokens is not None:
+            target.tokens = target.tokens or []
             _add(target.tokens, tokens)
         target.values.update(values)
 
@@ -337,15 +338,10 @@ class Loop:
 
     def _pass(self, update: Update, spent_ns: int, growth_tracker: Value | None) -> None:
         """Enter what is known of ``update`` by its end, and begin the next."""
-        now, values = perf_counter_ns(), update.values
-        values["hook_ms"] = spent_ns / 1e6
-        if growth_tracker is not None:
-            values["growth_tracker"] = growth_tracker
-        if self._closed_ns is not None:
-            values["step_ms"] = (now - self._closed_ns) / 1e6
-        self._closed_ns = now
-        if "learning_rate" not in values:
-            self.note_rate()
+        self.note_rate()
+        now = perf_counter_ns()
+        update.closing = spent_ns, now, self._closed_ns, growth_tracker, self._rate
+        self._closed_ns, self._rate = now, None
         if self._schedules.heard:
             update.schedules = self._schedules
         self._last = update
