@@ -125,6 +125,34 @@ def test_skips_without_a_scale_are_told_where_nothing_was_applied() -> None:
     assert found_of(rows)["NO_STEP_APPLIED"].sentence == "None of 40 updates was applied: all were skipped."
 
 
+def test_steps_that_the_loop_leaves_out_are_no_skips_of_the_scaler() -> None:
+    """accelerate#641: unscaled and updated at each micro-batch, stepped at every fourth; nothing overflows."""
+    rows = [StepRow(step, 0, 2.0**10, False, step, None, left_out=step % 4 != 3) for step in range(400)]
+    assert found_of(rows) == {}
+    # Nor do they lower the scale: that is what the five skips have done.
+    scaler = Scaler()
+    rows = scaler.run(1500, lambda step, _: step in {49, 350, 651, 932, 1243})
+    rows = [msgspec.structs.replace(row, left_out=not row.skipped and row.step % 16 == 0) for row in rows]
+    assert "SCALE_THRASH" not in found_of(rows)
+    assert found_of(rows).get("SCALE_DRIFT_DOWN") == found_of(scaled_alike(rows)).get("SCALE_DRIFT_DOWN")
+
+
+def scaled_alike(rows: list[StepRow]) -> list[StepRow]:
+    """The same of a loop that leaves no step out."""
+    return [msgspec.structs.replace(row, left_out=False) for row in rows]
+
+
+def test_a_loop_that_never_steps_an_optimizer_is_told_so_and_not_to_lower_the_scale() -> None:
+    rows = [StepRow(step, 0, 65536.0, False, step, None, left_out=True) for step in range(24)]
+    found = found_of(rows)
+    assert set(found) == {"NO_STEP_APPLIED"}
+    assert found["NO_STEP_APPLIED"].sentence.endswith(
+        "In all of them the scaler found nothing, but an optimizer that it had unscaled was never stepped."
+    )
+    assert found["NO_STEP_APPLIED"].advice.startswith("See why scaler.step() is not called")
+    assert found["NO_STEP_APPLIED"].evidence["left_out"] == 24
+
+
 @pytest.mark.parametrize(
     ("setting", "cause"),
     [

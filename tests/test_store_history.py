@@ -96,6 +96,17 @@ def test_the_judge_reads_at_which_updates_a_scaler_was_made_anew(store: Store) -
     assert [row.step for row in store.reader.steps_after("run", Position(0, 3), 2)[0] if row.recreated] == [4]
 
 
+def test_the_judge_reads_which_steps_the_loop_left_out(store: Store) -> None:
+    say = Dictation()
+    left_out = say.event(1, "skip", '{"parameter": null, "reason": "not stepped"}')
+    unknown = say.event(2, "skip", '{"parameter": null, "reason": "not known"}')
+    steps = say.steps(0, 4, skipped={1: 1.0, 2: 1.0}, scale=[8.0] * 4)
+    store.writer.append(batch(hello(), left_out, unknown, steps)).result()
+    found, _ = store.reader.steps_after("run", BEFORE_ALL, 10)
+    assert [row.step for row in found if row.left_out] == [1]
+    assert [row.step for row in found if row.skipped] == [2]
+
+
 def test_the_judge_reads_what_a_run_is_set_up_like(store: Store) -> None:
     say = Dictation()
     told = (

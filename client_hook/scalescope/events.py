@@ -11,9 +11,8 @@ import numpy as np
 from scalescope.numerics.exponents import Counts, Histograms
 from scalescope.readback import number
 from scalescope.updates import ScaleSet, Update, indexes_of
-from scalescope.wire import Event, EventKind, Layout
+from scalescope.wire import NOT_STEPPED, Event, EventKind, Layout
 
-NOT_STEPPED = "not stepped"
 _NOWHERE = "no watched parameter had a non-finite gradient"
 # A skip of one rank is a skip of all.
 _ELSEWHERE = "nothing that this rank reports was non-finite: another rank names what was"

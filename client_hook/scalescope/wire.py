@@ -19,6 +19,8 @@ from scalescope.packing import PackedHistograms
 
 PROTOCOL = 1
 MAX_FRAME_BYTES = 16 * 1024 * 1024
+# The ``reason`` of a skip in which nothing overflowed: an optimizer was unscaled, and the loop never stepped it.
+NOT_STEPPED = "not stepped"
 
 Id = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Name = Annotated[str, Meta(min_length=1, max_length=512)]

@@ -29,7 +29,7 @@ from scalescope_server.store.judging import BEFORE_ALL, Position, Setting, StepR
 from scalescope_server.store.records import FindingRow
 
 # Raise it when a state means something else: runs are then judged anew from their first update.
-VERSION = 3
+VERSION = 4
 UNKNOWN = Setting()
 
 

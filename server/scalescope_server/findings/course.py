@@ -49,7 +49,7 @@ def advance(course: Course, step: StepRow, before: StepRow | None, rules: Scaler
 
 
 def _is_ordinary(course: Course, step: StepRow, before: StepRow | None) -> bool:
-    if before is None or step.skipped or before.skipped or step.recreated:
+    if before is None or step.skipped or before.skipped or step.recreated or step.left_out or before.left_out:
         return False
     alike = step.scale == before.scale and step.segment == before.segment
     # How long it is since the last skip is what these wait for.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from scalescope.wire import NOT_STEPPED
 from sqlalchemy import Connection, Row, Select, and_, or_, select
 
 from scalescope_server.store import tables
@@ -63,6 +64,16 @@ def read_culprits(connection: Connection, run: int, first: int, last: int) -> di
         .order_by(named.backward.is_(None).desc(), named.backward.desc(), row.rank.desc(), row.key.desc())
     )
     return {row.step: row.culprit for row in connection.execute(query)}
+
+
+def read_left_out(connection: Connection, segment: int, run: int, first: int, last: int) -> frozenset[int]:
+    """The updates whose step the loop itself left out, as rank 0 tells it."""
+    row = tables.event.c
+    query = select(row.step, row.data).where(
+        row.run == run, row.kind == "skip", row.step.between(first, last), row.culprit.is_(None), row.rank == 0
+    )
+    found = connection.execute(query.where(row.segment == segment))
+    return frozenset(stored.step for stored in found if stored.data.get("reason") == NOT_STEPPED)
 
 
 def _chosen(run: int, asked: Asked) -> Select[Any]:

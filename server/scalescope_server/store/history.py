@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, and_, exists, func, or_, select
 
 from scalescope_server.store import tables
-from scalescope_server.store.events import read_culprits
+from scalescope_server.store.events import read_culprits, read_left_out
 from scalescope_server.store.facts import steps_that_tell
 from scalescope_server.store.judging import Position, StepRow
 from scalescope_server.store.records import FindingRow, RunId
@@ -73,16 +73,18 @@ def _steps_of(connection: Connection, run: int, segment: int, ordinal: int, beyo
     if not found:
         return []
     culprits = read_culprits(connection, run, found[0].step, found[-1].step)
+    left_out = read_left_out(connection, segment, run, found[0].step, found[-1].step) - culprits.keys()
     recreated = steps_that_tell(connection, segment, "scaler_recreated", found[0].step, found[-1].step)
     return [
         StepRow(
             step=stored.step,
             segment=ordinal,
             scale=stored.scale,
-            skipped=bool(stored.skipped),
+            skipped=bool(stored.skipped) and stored.step not in left_out,
             growth_tracker=stored.growth_tracker,
             culprit=culprits.get(stored.step),
             recreated=stored.step in recreated,
+            left_out=stored.step in left_out,
         )
         for stored in found
     ]

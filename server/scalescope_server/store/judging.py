@@ -12,7 +12,8 @@ from scalescope_server.store.records import FindingRow, RunId
 class StepRow(Struct, frozen=True):
     """One attempted update as the judge reads it; ``culprit`` is the parameter a skip's event named.
 
-    ``recreated``: another scaler than so far took part, made anew in its place.
+    ``skipped``: the scaler skipped it, for what overflowed. ``left_out``: it found nothing, and the loop never stepped
+    an optimizer that it had unscaled. ``recreated``: another scaler than so far took part, made anew in its place.
     """
 
     step: int
@@ -22,6 +23,7 @@ class StepRow(Struct, frozen=True):
     growth_tracker: int | None
     culprit: str | None
     recreated: bool = False
+    left_out: bool = False
 
 
 class Setting(Struct, frozen=True):
