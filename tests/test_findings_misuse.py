@@ -125,6 +125,15 @@ def test_skips_without_a_scale_are_told_where_nothing_was_applied() -> None:
     assert found_of(rows)["NO_STEP_APPLIED"].sentence == "None of 40 updates was applied: all were skipped."
 
 
+def test_a_few_gradients_in_bf16_leave_a_training_in_fp32_what_it_is() -> None:
+    """As in one whose autocast was forgotten."""
+    mostly_full = Setting(elements={"fp32": 160, "bf16": 1})
+    found = found_of(Scaler(interval=1).run(300), ScalerRules(1), setting=mostly_full)
+    assert set(found) == {"SCALE_RUNAWAY"}
+    assert "All gradients are computed in fp32" not in found["SCALE_RUNAWAY"].sentence
+    assert "(99.4 % of what is known)" in found_of(Scaler().run(50), setting=mostly_full)["SCALER_USELESS"].sentence
+
+
 def test_steps_that_the_loop_leaves_out_are_no_skips_of_the_scaler() -> None:
     """accelerate#641: unscaled and updated at each micro-batch, stepped at every fourth; nothing overflows."""
     rows = [StepRow(step, 0, 2.0**10, False, step, None, left_out=step % 4 != 3) for step in range(400)]

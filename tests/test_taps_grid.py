@@ -26,6 +26,9 @@ RANDOM = torch.randn(1000)
         (torch.ones(3), None),  # on both grids, too few to tell
         (torch.full((1000,), 0.3).bfloat16().float(), None),  # one value, however often
         (RANDOM.bfloat16().half().float(), "bf16"),  # on both grids
+        (torch.tensor([65536.0]), None),  # of a bias under a mean, scaled: beyond fp16 for its size alone
+        (torch.tensor([48.0, 96.0, 100.0, 1.0]) * 2.0**16, None),  # of one under a sum over the batch
+        (torch.tensor([1.0, 3.0]) * 2.0**-40, None),
         (RANDOM.half().float().reshape(10, 100).T, "fp16"),
         (RANDOM[0], "fp32"),
     ],

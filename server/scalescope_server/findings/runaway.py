@@ -78,8 +78,9 @@ def _cause(setting: Setting) -> tuple[str, str]:
             "Look for what cuts the loss off from the parameters: a detach(), a no_grad(), a mask or a factor of zero.",
         )
     if wide_format(setting) == "fp32":
+        part = "Most" if setting.elements.get("bf16") else "All"
         return (
-            "All gradients are computed in fp32, where a loss scale does nothing.",
+            f"{part} gradients are computed in fp32, where a loss scale does nothing.",
             "Enter torch.autocast in the forward if the training is meant to run in fp16; else leave the scaler out.",
         )
     return (

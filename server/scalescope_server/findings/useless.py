@@ -45,7 +45,8 @@ def wide_format(setting: Setting) -> str | None:
     narrow = [name for name in (*known, *setting.autocast) if name not in _WIDE]
     if narrow or not known or sum(known.values()) < KNOWN_SHARE * total:
         return None
-    return "bf16" if "bf16" in (*known, *setting.autocast) else "fp32"
+    brain = "bf16" in setting.autocast or known.get("bf16", 0) > known.get("fp32", 0)
+    return "bf16" if brain else "fp32"
 
 
 def _share(setting: Setting, wide: str) -> float:

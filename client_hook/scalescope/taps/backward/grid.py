@@ -21,11 +21,13 @@ _SAMPLE = 4096
 _FINER = 2.0**-14
 _COARSER = 2.0**-18
 _ENOUGH = 8
+# In the bits of an fp32 value the last that bf16 keeps.
+_LAST_OF_BF16 = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class GridCheck:
-    """A check under way. Its reading holds the counts of :func:`_off_grid` and of :func:`_different`."""
+    """A check under way. Its reading holds the counts of :func:`_counted` and of :func:`_different`."""
 
     reading: Copied
 
@@ -34,13 +36,15 @@ class GridCheck:
 
     def verdict(self) -> str | None:
         """``fp16``, ``bf16`` or ``fp32``; None where the values cannot tell. Only when :meth:`ready`."""
-        nonfinite, nonzero, off_fp16, off_bf16, finer, coarser = self.reading.numbers()
+        nonfinite, nonzero, off_fp16, off_bf16, whole, finer, coarser = self.reading.numbers()
         if nonfinite or not nonzero:
             return None
         if off_fp16 and off_bf16:
             return "fp32"
         if off_fp16:
-            return "bf16"
+            # Powers of two and small multiples of them, the gradients of a bias under a mean or a sum, lie on every
+            # grid; off that of fp16 they are for their size alone.
+            return "bf16" if whole else None
         if off_bf16:
             return "fp16"
         # On both grids.
@@ -57,17 +61,20 @@ def check_grid(gradient: torch.Tensor) -> GridCheck:
         values = values._values()  # noqa: SLF001 - values() wants a coalesced tensor, and adding could leave the grid
     flat = values.reshape(-1)
     if not flat.numel():
-        return GridCheck(copied(torch.zeros(6, dtype=torch.int64, device=flat.device)))
-    off = torch.stack([_off_grid(part) for part in flat.split(_CHUNK)]).sum(dim=0)
+        return GridCheck(copied(torch.zeros(7, dtype=torch.int64, device=flat.device)))
+    off = torch.stack([_counted(part) for part in flat.split(_CHUNK)]).sum(dim=0)
     return GridCheck(copied(torch.cat([off, _different(flat)])))
 
 
-def _off_grid(values: torch.Tensor) -> torch.Tensor:
-    """int64 [4]: non-finite values, non-zero ones, and those off the fp16 and the bf16 grid."""
+def _counted(values: torch.Tensor) -> torch.Tensor:
+    """int64 [5]: non-finite values, non-zero ones, those off the fp16 and the bf16 grid, and those that use the last
+    of bf16's bits.
+    """
     nonfinite = (values - values).isnan()
     off_fp16 = values.half().float() != values
     off_bf16 = values.bfloat16().float() != values
-    return torch.stack([torch.count_nonzero(found) for found in (nonfinite, values, off_fp16, off_bf16)])
+    whole = values.contiguous().view(torch.int32) & _LAST_OF_BF16
+    return torch.stack([torch.count_nonzero(found) for found in (nonfinite, values, off_fp16, off_bf16, whole)])
 
 
 def _different(values: torch.Tensor) -> torch.Tensor:
