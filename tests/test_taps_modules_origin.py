@@ -188,3 +188,25 @@ def test_what_is_not_initialized_yet_is_passed_over() -> None:
     state = State([model])
     assert state.names == ["now"]
     assert state.heard.numbers().nonfinite.tolist() == [1]
+
+
+def test_weights_that_a_skipped_update_spoils_come_after_the_gradients_that_spoilt_them() -> None:
+    """openai/CLIP, nanoGPT#167: an optimizer steps although the scaler has found an overflow."""
+    torch.manual_seed(0)
+    model = Spoiled()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    with watching(model, optimizer, scaler, every=1) as watched:
+        for step in range(3):
+            optimizer.zero_grad()
+            model.backward_at = 2 if step == 1 else None
+            scaler.scale(model(batch()).square().mean()).backward()
+            scaler.step(optimizer)
+            if step == 1:
+                nn.init.constant_(next(iter(model.layers[3].parameters())), NAN)
+            scaler.update()
+        found = events(watched.end(), "nonfinite")
+    assert place(found[1]) == ("backward", "layers.2")
+    assert found[1]["also"] == [{"where": "parameter", "name": "layers.3.weight", "count": WIDTH * WIDTH}]
+    # From there on they are what an update begins with.
+    assert place(found[2]) == ("parameter", "layers.3.weight")

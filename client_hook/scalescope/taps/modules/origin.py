@@ -58,10 +58,11 @@ def first_nonfinite(looked: Looked, names: Sequence[str], *, skipped: bool) -> I
     """Of each place that values pass, the first that was not finite, as executed; in the order of diagnosis.
 
     What the model carried into an update explains what it made of it, what it carried out of one follows from
-    that. The parameters that a skipped update leaves are those it began with.
+    that. The parameters that a skipped update leaves are those it began with, unless what it made of them was finite:
+    then something else has written them.
     """
     yield from _first(looked.heard, "input", names)
-    begun = looked.before or (looked.after if skipped else None)
+    begun = looked.before or (looked.after if skipped and not _answered(looked.heard, names) else None)
     if looked.before is not None:
         yield from _first(looked.before.heard, "buffer", looked.before.names)
     if begun is not None:
@@ -72,6 +73,12 @@ def first_nonfinite(looked: Looked, names: Sequence[str], *, skipped: bool) -> I
         yield from _first(looked.after.heard, "buffer", looked.after.names)
         if looked.after is not begun:
             yield from _first(looked.after.heard, "parameter", looked.after.names)
+
+
+def _answered(heard: Heard, names: Sequence[str]) -> bool:
+    """Whether modules were heard to answer, and nothing but finite values."""
+    spoken = any(entry.where == "forward" for entry in heard.entries)
+    return spoken and next(_first(heard, "forward", names), None) is None
 
 
 def _first(heard: Heard, where: Where, names: Sequence[str]) -> Iterator[Found]:
