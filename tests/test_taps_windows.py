@@ -57,6 +57,21 @@ def test_without_a_scaler_nothing_is_said_of_scales() -> None:
     assert told == {step: {"micro_batches": 1, "zero_grad": True} for step in range(3)}
 
 
+def test_what_another_loss_left_and_zero_grad_threw_away_is_no_loss_that_was_not_scaled() -> None:
+    """A generator with a scaler of its own, heard by another scope, leaves gradients in the discriminator."""
+    model, scaler = One(), torch.amp.GradScaler("cpu", init_scale=8.0)
+    optimizer, other = SGD["foreach"]([model.weight]), torch.amp.GradScaler("cpu", init_scale=2.0)
+    with watching(model, optimizer, scaler) as watched:
+        for _ in range(3):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.ones(1))).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            other.scale(model(torch.ones(1))).backward()
+        told = windows(watched.end())
+    assert told == dict.fromkeys(range(3), ORDINARY)
+
+
 def test_windows_of_unequal_length_each_have_their_own_count() -> None:
     course = Course(scaler=torch.amp.GradScaler("cpu", init_scale=8.0))
     with watching(course.model, course.optimizer, course.scaler) as watched:

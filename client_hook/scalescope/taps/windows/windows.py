@@ -130,6 +130,9 @@ class Windows:
             window = self._part(number, window.passes, self._asked[number])
         window.passes = passes
         scale = self.scale
+        if passes == 1 and window.unscaled_by is None:
+            # What was there before was thrown away: of a generator's loss, that has a scaler of its own.
+            window.loss_scaled = True
         if self.scaler and window.since == self.calls and (self.calls or not anything_compiled()):
             # A graph may have been compiled around a scale() that was not heard: where none ever was, none is missed.
             window.loss_scaled, scale = False, 1.0
