@@ -35,6 +35,15 @@ def test_how_low_it_fell_is_how_bad_it_is(updates: int, severity: str, text: str
     assert (collapse.first_step, collapse.last_step) == (17, None)
 
 
+def test_halvings_are_counted_by_how_far_the_scale_fell() -> None:
+    """At 0 there is nothing left to halve, and a backoff of 0.8 halves nothing."""
+    rows = Scaler().run(200, always)
+    assert " 166 halvings changed nothing" in found_of(rows)["SCALE_COLLAPSE"].sentence
+    rows = [StepRow(step, 0, 16 * 0.8**step, True, 0, "head.weight") for step in range(22)]
+    sentence = found_of(rows, ScalerRules(2000, "GradScaler", 2.0, 0.8))["SCALE_COLLAPSE"].sentence
+    assert sentence.endswith("Below 1 it lowers gradients instead of lifting them.")
+
+
 def test_a_fatal_scale_begins_where_its_inverse_is_infinite() -> None:
     """2^16 is halved 144 times on the way to 2^-128."""
     assert found_of(Scaler().run(144, always))["SCALE_COLLAPSE"].severity == "critical"

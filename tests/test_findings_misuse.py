@@ -125,6 +125,18 @@ def test_skips_without_a_scale_are_told_where_nothing_was_applied() -> None:
     assert found_of(rows)["NO_STEP_APPLIED"].sentence == "None of 40 updates was applied: all were skipped."
 
 
+def test_what_is_skipped_below_a_rejected_doubling_is_no_doubling_rejected() -> None:
+    """With a growth interval of 2, thirty NaN batches of which the first one meets a doubled scale."""
+    scaler = Scaler(interval=2)
+    rows = scaler.run(300, lambda step, scale: 40 <= step < 70 or (step < 40 and scale > 2.0**12))
+    thrash = found_of(rows[:40], ScalerRules(2))["SCALE_THRASH"]
+    assert "GradScaler(init_scale=2.0**12, growth_interval=2000)" in thrash.advice
+    for upto in (75, 100, 300):
+        found = found_of(rows[:upto], ScalerRules(2))
+        assert "SCALE_COLLAPSE" in found
+        assert all("init_scale=2.0**-" not in finding.advice for finding in found.values())
+
+
 def test_a_few_gradients_in_bf16_leave_a_training_in_fp32_what_it_is() -> None:
     """As in one whose autocast was forgotten."""
     mostly_full = Setting(elements={"fp32": 160, "bf16": 1})

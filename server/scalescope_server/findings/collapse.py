@@ -26,6 +26,8 @@ CRITICAL_EXPONENT = -24
 FATAL_EXPONENT = -128
 # So many halvings one after the other, from 65536 to 1, and nothing has changed: it is no matter of the scale.
 CHANGED_NOTHING = 16
+# The lowest scale above 0: fp32's smallest subnormal.
+_SMALLEST = 2.0**-149
 # At the floor of 1 where its library holds it, a scale is well again after so many updates without a skip.
 CALM_AT_FLOOR = 20
 
@@ -150,9 +152,16 @@ def _meaning(collapse: Collapse) -> str:
         low = "So low, gradients up to 1/2 are zero in fp16."
     else:
         low = "Below 1 it lowers gradients instead of lifting them."
-    if collapse.fall.longest < CHANGED_NOTHING:
+    halvings = _halvings(collapse)
+    if halvings < CHANGED_NOTHING:
         return low
-    return f"{low} {collapse.fall.longest} halvings changed nothing: this is no matter of the scale."
+    return f"{low} {halvings} halvings changed nothing: this is no matter of the scale."
+
+
+def _halvings(collapse: Collapse) -> int:
+    """In a row. A scaler may lower its scale by less than half at a skip, or not at all, and 0 cannot be lowered."""
+    known, lowest = collapse.fall, collapse.lowest or _SMALLEST
+    return min(known.longest, int(math.log2(known.from_scale / lowest)) + 1) if known.from_scale > 0 else 0
 
 
 def _advice(fall: Fall) -> str:

@@ -30,7 +30,8 @@ class Skip(Struct, frozen=True):
     """A skipped update.
 
     ``after_growth``: how many updates earlier the scale was doubled, null where it was not since the last
-    halving. Skips in a row are one occasion and all have what the first of them has.
+    halving. Skips in a row are one occasion and have what the first of them has, down to the scale before the doubling:
+    what is skipped below that was no matter of it.
     """
 
     step: int
@@ -149,15 +150,16 @@ def _after_update(history: History, step: StepRow, scale: float, *, grown: bool)
         return msgspec.structs.replace(changed, calibrations=_calibrating(history, step, scale))
     if not step.skipped:
         return changed
-    skip = Skip(step.step, scale, _after_growth(history, step.step), step.culprit)
+    skip = Skip(step.step, scale, _after_growth(history, step.step, scale), step.culprit)
     probe = history.first_probe if skip.after_growth is None else step.step
     first = probe if history.first_probe is None else history.first_probe
     return msgspec.structs.replace(changed, skips=(*history.skips, skip), first_probe=first)
 
 
-def _after_growth(history: History, step: int) -> int | None:
-    if history.skips and history.skips[-1].step == step - 1:
-        return history.skips[-1].after_growth
+def _after_growth(history: History, step: int, scale: float) -> int | None:
+    row = [skip for place, skip in enumerate(reversed(history.skips), 1) if skip.step == step - place]
+    if row:
+        return row[-1].after_growth if scale >= row[-1].scale / 2 else None
     return None if history.growth_step is None else step - history.growth_step
 
 
