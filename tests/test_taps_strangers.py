@@ -272,3 +272,16 @@ def test_a_scaler_that_is_disabled_or_steps_others_is_nobodys_business(
         course.run(2)
         assert type(other.scaler) is torch.amp.GradScaler
     assert not caplog.records
+
+
+def test_a_scaler_for_each_optimizer_in_one_scope_is_told_about(caplog: pytest.LogCaptureFixture) -> None:
+    courses = [Course(scaler=scaler_of(scale)) for scale in (8.0, 64.0)]
+    models, optimizers = [course.model for course in courses], [course.optimizer for course in courses]
+    with watching(models, optimizers, courses[0].scaler) as watched:
+        for _ in range(3):
+            for course in courses:
+                course.update()
+        records = watched.end()
+    assert len(steps(records)) == 6
+    (warning,) = (record.message for record in caplog.records)
+    assert "give each scaler a watch() of its own" in warning

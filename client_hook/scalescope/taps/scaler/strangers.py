@@ -58,6 +58,12 @@ class StrangersTap:
 
     def _take_up(self, scaler: GradScaler, optimizer: torch.optim.Optimizer) -> ScalerTap | None:
         if self._tap is not None:
+            if len(self._loop.numbers) > 1 and self._tap.scaler() is not None:
+                self._loop.advise(
+                    "%s is stepped by another GradScaler than the one that watch() was given: what they do to their "
+                    "scales is recorded as if they were one; give each scaler a watch() of its own",
+                    type(optimizer).__name__,
+                )
             tap_scaler(scaler, self._tap)
             self._tap.taken_over(scaler, optimizer)
         return self._tap
