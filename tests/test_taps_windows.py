@@ -9,7 +9,7 @@ import torch
 from scalescope import wire
 from torch import nn
 
-from tests.small_training import OPTIMIZERS, Course, bf16, columns, fp16, watching, windows
+from tests.small_training import OPTIMIZERS, Course, bf16, columns, events, fp16, watching, windows
 
 Make = Callable[[Sequence[torch.Tensor]], torch.optim.Optimizer]
 
@@ -399,3 +399,21 @@ def test_a_forward_is_timed_where_modules_are_heard_and_with_it_a_backward_witho
     # Of a second micro-batch neither was heard: a part would be taken for the whole.
     assert found["forward_ms"].keys() == found["backward_ms"].keys() == {0, 2, 6, 8}
     assert 0 < found["forward_ms"][8] + found["backward_ms"][8] + found["optimizer_ms"][8] < found["step_ms"][8]
+
+
+def test_what_another_optimizer_of_the_class_overflows_is_no_skip_in_a_kernel() -> None:
+    models, scaler = [One(), One()], torch.amp.GradScaler("cpu", init_scale=8.0)
+    optimizers = [SGD["foreach"]([model.weight]) for model in models]
+    with watching(models[0], optimizers[0], scaler) as watched:
+        for step in range(3):
+            for model, optimizer in zip(models, optimizers, strict=True):
+                optimizer.zero_grad()
+                bad = step == 1 and model is models[1]
+                scaler.scale(model(torch.full((1,), torch.inf if bad else 1.0))).backward()
+            for optimizer in optimizers:
+                scaler.step(optimizer)
+            scaler.update()
+        records = watched.end()
+    assert columns(records)["skipped"] == {0: 0.0, 1: 1.0, 2: 0.0}
+    assert events(records, "skip")[1]["optimizers"] == ["SGD (not watched)"]
+    assert windows(records) == dict.fromkeys(range(3), ORDINARY)

@@ -130,8 +130,9 @@ class Loop:
         self._backward.heard = heard
 
     def name(self, optimizer: torch.optim.Optimizer) -> str:
-        """Its class, numbered where several watched optimizers share one."""
-        return self._names.get(id(optimizer), type(optimizer).__name__)
+        """Its class, numbered where several watched optimizers share one; no watched one's where it is not watched."""
+        own = type(optimizer).__name__
+        return self._names.get(id(optimizer)) or (f"{own} (not watched)" if own in self._names.values() else own)
 
     def ever_heard(self, index: int) -> bool:
         """Whether a parameter has got a gradient since it is watched."""
