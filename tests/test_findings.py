@@ -142,7 +142,7 @@ def test_a_scaler_that_probes_its_ceiling_is_healthy_at_any_usual_interval(inter
     assert "doubled to 2^16: the scaler probes its ceiling. This is normal." in found["HEALTHY_PROBING"].sentence
 
 
-@pytest.mark.parametrize(("interval", "share"), [(5, "16"), (20, "4"), (50, "2.0")])
+@pytest.mark.parametrize(("interval", "share"), [(5, "16"), (20, "4"), (50, "1.8")])
 def test_a_growth_interval_far_too_small_is_thrashing(interval: int, share: str) -> None:
     found = judged(timeline(600, interval=interval, start=2.0**20, ceiling=lambda _: 2.0**19), interval)["SCALE_THRASH"]
     assert found.severity == "warning"

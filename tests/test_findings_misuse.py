@@ -125,6 +125,13 @@ def test_skips_without_a_scale_are_told_where_nothing_was_applied() -> None:
     assert found_of(rows)["NO_STEP_APPLIED"].sentence == "None of 40 updates was applied: all were skipped."
 
 
+def test_an_open_thrashing_is_told_with_the_figures_of_the_last_updates_and_not_of_its_last_skip() -> None:
+    rows = Scaler().run(600, lambda step, _: step in {21, 23, 26, 28, 31, 33, 36, 39})
+    assert found_of(rows[:40])["SCALE_THRASH"].sentence.startswith("8 of the last 40 updates were thrown away (20.0 %)")
+    assert found_of(rows)["SCALE_THRASH"].sentence.startswith("8 of the last 600 updates were thrown away (1.3 %)")
+    assert found_of(rows)["SCALE_THRASH"].seen_step == 599
+
+
 def test_what_is_skipped_below_a_rejected_doubling_is_no_doubling_rejected() -> None:
     """With a growth interval of 2, thirty NaN batches of which the first one meets a doubled scale."""
     scaler = Scaler(interval=2)

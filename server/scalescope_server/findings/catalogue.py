@@ -122,7 +122,8 @@ def recall(state: bytes) -> Case | None:
 
 def _thrashing(case: Case, rules: ScalerRules, causes: list[FindingRow]) -> list[FindingRow]:
     """Those whose skips follow doublings, and those that no other cause explains."""
-    found = zip(case.episodes, thrash.find(case.episodes, rules), strict=True)
+    episodes = thrash.current(case.episodes, case.history, rules)
+    found = zip(episodes, thrash.find(episodes, rules), strict=True)
     return [finding for episode, finding in found if thrash.by_interval(episode) or not meets(finding, causes)]
 
 

@@ -61,6 +61,13 @@ def advance(
     return (*episodes[:-1], _seen(history, rules, first_step=episodes[-1].first_step)) if skipped else episodes
 
 
+def current(episodes: tuple[Episode, ...], history: History, rules: ScalerRules) -> tuple[Episode, ...]:
+    """``episodes`` as they stand at the end of ``history``: one that is open has the figures of the window there."""
+    if not episodes or episodes[-1].last_step is not None or not history.skips:
+        return episodes
+    return (*episodes[:-1], _seen(history, rules, first_step=episodes[-1].first_step))
+
+
 def find(episodes: Sequence[Episode], rules: ScalerRules) -> list[FindingRow]:
     return [_finding(episode, rules) for episode in episodes]
 
