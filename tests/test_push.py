@@ -9,7 +9,9 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -216,6 +218,26 @@ def test_the_token_is_shown_only_to_the_server_it_is_for(tmp_path: Path) -> None
         assert f"set SCALESCOPE_TOKEN to the token of that server and SCALESCOPE_URL to {server.url}" in out.getvalue()
         assert push(tmp_path, settings(server.url, tmp_path, "secret"), out) == 0
     assert shelf.ledger.received == 11
+
+
+def test_what_a_server_wants_of_push_is_told_in_full(
+    serve: Callable[..., AbstractContextManager[Served]], tmp_path: Path
+) -> None:
+    out, spool = io.StringIO(), tmp_path / "spool"
+    spool.mkdir()
+    with serve(token="secret") as server:
+        spooled(spool, server.url)
+        assert push(spool, settings("http://elsewhere:1", tmp_path, "secret"), out) == 1
+        wanted = f"; set SCALESCOPE_TOKEN to the token of that server and SCALESCOPE_URL to {server.url}\n"
+        assert wanted in out.getvalue()
+    with serve() as server:
+        spooled(spool, server.url, rank=1)
+        with server.trainer(hello(rank=1)):
+            pass
+        assert server.call("DELETE", "/api/runs/run").status == 204
+        assert push(spool, settings(server.url, tmp_path), out) == 1
+    assert "was deleted on the server" in out.getvalue()
+    assert "names the cause and SCALESCOPE_URL" not in out.getvalue()
 
 
 def test_a_file_in_use_or_not_ours_is_told_and_the_others_delivered(tmp_path: Path) -> None:

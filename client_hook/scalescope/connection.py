@@ -39,13 +39,15 @@ MAX_ANSWER_BYTES = 256 * 1024
 # ImportError: a SOCKS proxy is configured and its package is not there. ValueError: a host that is no name.
 TROUBLE = (OSError, WebSocketException, SessionError, RuntimeError, ImportError, ValueError)
 
+ADVICE_UNKNOWN = "set SCALESCOPE_TOKEN to the token of that server"
+_UNAUTHORIZED = 401
 _HTTP_ADVICE = {
-    401: "set SCALESCOPE_TOKEN to the token of that server",
+    _UNAUTHORIZED: ADVICE_UNKNOWN,
     # Our own server says what it wants: this is another check, or a proxy's.
     403: "start the server with --allow-host and the name it is reached by, or ask whoever runs the proxy before it",
 }
 _ADVICE: dict[RefusalCode, str] = {
-    "token": "set SCALESCOPE_TOKEN to the token of that server",
+    "token": ADVICE_UNKNOWN,
     "protocol": "install the same version of scalescope on both sides",
     "superseded": "give each process a rank or a run of its own",
 }
@@ -208,6 +210,13 @@ def final_refusal(error: BaseException) -> str | None:
     if not isinstance(error, SessionError) or error.refusal.retry:
         return None
     return _ADVICE.get(error.refusal.code, _OTHER_ADVICE)
+
+
+def asks_for_token(error: BaseException) -> bool:
+    """Whether the server refuses for want of its token."""
+    if isinstance(error, InvalidStatus):
+        return error.response.status_code == _UNAUTHORIZED
+    return isinstance(error, SessionError) and error.refusal.code == "token"
 
 
 def _said(error: InvalidStatus) -> str:
