@@ -96,6 +96,24 @@ def a_rule(*lines: str) -> str:
                 'rules.yaml:5: \'keep_firing\' must be a duration such as "50 steps" or "30s", got "5 stps"',
             ],
         ),
+        (
+            "rules:\n  - name: a\n    when: skiped\n    for: soon\n    severity: warn\n    foo: 1\n    cooldown: 5",
+            [
+                f"rules.yaml:3: 'when' at column 1: {SKIPED}",
+                'rules.yaml:4: \'for\' must be a duration such as "50 steps" or "30s", got "soon"',
+                "rules.yaml:5: 'severity' must be one of info, warning, critical, got \"warn\": did you mean warning?",
+                "rules.yaml:6: a rule has no 'foo': did you mean 'for'?",
+                'rules.yaml:7: \'cooldown\' must be a duration such as "50 steps" or "30s", got "5"',
+            ],
+        ),
+        (
+            "rules:\n  - when: skipped\n    for: [soon]\n    cooldown: 5",
+            [
+                "rules.yaml:2: the rule has no 'name': each has a name and a sentence",
+                "rules.yaml:3: 'for' must be a text, got a list",
+                'rules.yaml:4: \'cooldown\' must be a duration such as "50 steps" or "30s", got "5"',
+            ],
+        ),
         (a_rule("wehn: scale < 1"), ["rules.yaml:4: a rule has no 'wehn': did you mean 'when'?"]),
         (a_rule("name: b"), ["rules.yaml:4: 'name' is there twice, first on line 2"]),
         (

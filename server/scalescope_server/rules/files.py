@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar, get_args
 
@@ -162,21 +163,27 @@ class _Reading:
         nodes = self._fields(node, "a rule", (*_FIELDS, _HOLD))
         begun = len(self.troubles)
         base = self._base(nodes.get("name"))
-        if isinstance(node, MappingNode) and base is None and len(self.troubles) == begun:
+        # Of what is missing, or told of already, nothing more is told.
+        untold = (
+            set() if base else {"name", "when"} - nodes.keys() | ({"name"} if len(self.troubles) > begun else set())
+        )
+        if not isinstance(node, MappingNode):
+            return None
+        if base is None and len(self.troubles) == begun:
             for name in (name for name in ("name", "when") if name not in nodes):
                 self._wrong(node, f"the rule has no '{name}': each has a name and a sentence")
         said = {name: self._value(name, value) for name, value in nodes.items()}
-        if len(self.troubles) > before:
-            return None
-        hold = str(said.pop(_HOLD, ""))
-        rule = msgspec.convert({**(msgspec.structs.asdict(base) if base else {}), **said}, Rule)
-        self._once(rule.name, nodes["name"])
-        found = faults(rule, built_in=self._built_in or base is not None)
-        for fault in found:
-            self.troubles.append(
-                Trouble(_line(nodes.get(fault.field, node), fault), f"'{fault.field}' {fault.message}")
-            )
-        return self._held(rule, hold, nodes[_HOLD]) if _HOLD in nodes and not found else rule
+        usable = {name: value for name, value in said.items() if value is not None and name != _HOLD}
+        rule = msgspec.convert({**msgspec.structs.asdict(base or _BLANK), **usable}, Rule)
+        if "name" in usable:
+            self._once(rule.name, nodes["name"])
+        untold |= said.keys() - usable.keys()
+        for fault in faults(rule, built_in=self._built_in or base is not None):
+            if fault.field not in untold:
+                self._wrong_field(nodes.get(fault.field, node), fault)
+        if said.get(_HOLD) is not None:
+            rule = self._held(rule, str(said[_HOLD]), nodes[_HOLD])
+        return rule if len(self.troubles) == before else None
 
     def _base(self, node: Node | None) -> Rule | None:
         """The built-in rule of this name, of which a file says what is to be otherwise."""
@@ -188,15 +195,18 @@ class _Reading:
         return self._pack.get(name)
 
     def _held(self, rule: Rule, text: str, node: Node) -> Rule:
-        """``rule`` with what stands beside its sentence in it."""
-        expression = parse(rule.when)
-        if expression.hold is not None:
+        """``rule`` with what stands beside its sentence in it, as it is where either cannot be read."""
+        hold, expression = None, None
+        with suppress(SentenceError):
+            expression = parse(rule.when)
+        if expression is not None and expression.hold is not None:
             self._wrong(node, f"'{_HOLD}' is said in the sentence too: say it once")
             return rule
-        try:
+        with suppress(SentenceError):
             hold = parse_duration(text)
-        except SentenceError:
+        if hold is None:
             self._wrong(node, f'\'{_HOLD}\' must be a duration such as "50 steps" or "30s", got "{text:.40}"')
+        if hold is None or expression is None:
             return rule
         return msgspec.structs.replace(rule, when=render(msgspec.structs.replace(expression, hold=hold)))
 
@@ -224,19 +234,20 @@ class _Reading:
         return said
 
     def _value(self, name: str, node: Node) -> object:
+        """What is said of a field, None where that is wrong."""
         if name == "channels":
             return self._texts(name, node)
         if not isinstance(node, ScalarNode):
             self._wrong(node, f"'{name}' must be a text, got {_called(node)}")
-            return ""
+            return None
         if name == "enabled":
             return self._one_of(name, node, _TRUTHS)
         return self._one_of(name, node, _SEVERITIES) if name == "severity" else node.value
 
-    def _texts(self, name: str, node: Node) -> tuple[str, ...]:
+    def _texts(self, name: str, node: Node) -> tuple[str, ...] | None:
         if not isinstance(node, SequenceNode) or not all(isinstance(one, ScalarNode) for one in node.value):
             self._wrong(node, f"'{name}' must be a list of names, such as [slack, mail], got {_called(node)}")
-            return ()
+            return None
         return tuple(one.value for one in node.value)
 
     def _one_of(self, name: str, node: ScalarNode, known: Mapping[str, Known]) -> Known | None:
@@ -246,6 +257,9 @@ class _Reading:
         advice = f": did you mean {meant}?" if meant else ""
         self._wrong(node, f"'{name}' must be one of {', '.join(known)}, got \"{node.value:.40}\"{advice}")
         return None
+
+    def _wrong_field(self, node: Node, fault: Fault) -> None:
+        self.troubles.append(Trouble(_line(node, fault), f"'{fault.field}' {fault.message}"))
 
     def _wrong(self, node: Node, message: str) -> None:
         self.troubles.append(Trouble(_line(node), message))
