@@ -14,7 +14,7 @@ from scalescope.link import Link
 from scalescope.outbox import Outbox
 from scalescope.session import WINDOW_BYTES
 from scalescope.spool import SpoolFile
-from scalescope.wire import Bye, Record
+from scalescope.wire import Bye, Record, encode
 from torch._C._distributed_c10d import HashStore
 
 from tests.small_link import Source, feed, linked, settings, stored_steps, until
@@ -122,6 +122,16 @@ def test_heartbeats_tell_what_the_link_itself_takes(tmp_path: Path, monkeypatch:
     assert stats.sent_bytes > last.sent_bytes
     assert stats.thread_cpu_s is not None
     assert stats.thread_cpu_s > last.thread_cpu_s
+
+
+def test_the_last_heartbeat_tells_what_the_link_took_in_all(tmp_path: Path) -> None:
+    shelf = Shelf()
+    with serving(shelf) as server, linked(server.url, tmp_path) as (link, source):
+        feed(link, source, 3, size=1000)
+        assert link.close("finished", "")
+        shelf.until(lambda s: s.heartbeats[-1].step == 2 and s.heartbeats[-1].pending == 0)
+        last = shelf.heartbeats[-1]
+        assert last.sent_bytes + len(encode(last)) == link.stats().sent_bytes
 
 
 def test_what_ranks_could_not_deliver_is_kept_under_the_run_that_they_agreed_upon(tmp_path: Path) -> None:

@@ -113,18 +113,27 @@ class Connection:
         self._news = news
         self._heartbeat = heartbeat
         self._on_change = on_change
+        self._socket: ClientConnection | None = None
 
     async def run(self, peer: Peer) -> None:
         """Talk until cancelled. Raises one of ``TROUBLE``, alone or in a group, when the connection ends."""
         try:
             async with _dial(peer) as socket:
                 await self._greet(socket)
+                self._socket = socket
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._receive(socket))
                     group.create_task(self._send(socket))
                     group.create_task(self._beat(socket))
         finally:
             self.open = False
+            self._socket = None
+
+    async def beat(self) -> None:
+        """Say now what the next sign of life would say, where there is a connection."""
+        if self._socket is not None and self._heartbeat is not None:
+            with suppress(ConnectionClosed):
+                await self._put(self._socket, encode(self._heartbeat()))
 
     async def _greet(self, socket: ClientConnection) -> None:
         # A server that accepts and never answers must not hold us.

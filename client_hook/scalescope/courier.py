@@ -239,6 +239,9 @@ class Courier:
                 if self._notices.in_trouble or (isinstance(loop, DaemonLookupLoop) and loop.looking_up):
                     self._lose_patience()
                 await self._settled.wait()
+                if self._connection is not None:
+                    # What it took in all: the last sign of life came before the last records.
+                    await self._connection.beat()
 
     def _lose_patience(self) -> None:
         """There is no way to the server. Where there never was one, the end is not held up for the next attempts."""
