@@ -74,6 +74,15 @@ def test_rules_are_tried_on_a_stored_run(filled: str, file: Path, capsys: pytest
     assert "the id of a stored run, got 'nowhere'" in capsys.readouterr().err
 
 
+def test_what_fired_while_no_update_came_is_told_by_the_update_that_ended_it(
+    filled: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "late.yaml"
+    file.write_text("rules:\n  - {name: late, when: no update for 500 ms}", encoding="utf-8")
+    assert main(["rules", "backtest", str(file), "--run", "run", "--last", "2", "--database", filled]) == 0
+    assert "    while no update came before step 11, for 0.5 s, value " in capsys.readouterr().out
+
+
 def test_rules_go_into_a_database_and_out_again(filled: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rules", "import", str(file), "--database", filled]) == 0
     assert main(["rules", "import", str(file), "--database", filled]) == 0

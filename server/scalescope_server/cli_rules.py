@@ -222,7 +222,9 @@ def _trial(trial: TrialLine) -> list[str]:
 
 
 def _firing(firing: FiringLine, unit: str) -> str:
-    where = "while no update came" if firing.step is None else f"at step {firing.step}"
+    where = f"at step {firing.step}"
+    if firing.step is None:
+        where = "while no update came" + ("" if firing.until_step is None else f" before step {firing.until_step}")
     lasted = "still on" if firing.until_at is None else f"for {_duration(firing)}"
     value = "" if firing.value is None else f", value {_number(firing.value, unit)}"
     culprit = "" if firing.culprit is None else f", {firing.culprit}"
