@@ -63,6 +63,13 @@ def test_the_file_becomes_smaller_where_that_is_asked_for(filled: str, capsys: p
     assert left(filled) == 136
 
 
+def test_on_postgres_nothing_is_removed_where_a_smaller_file_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prune", "--database", "postgresql://nobody@127.0.0.1:1/none", "--compact"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "--compact: expected a SQLite file" in told.err
+
+
 def test_runs_that_were_deleted_are_erased_as_well(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
     with closing(open_store(filled)) as store:
         store.writer.delete_run(RunId("run")).result(DEADLINE_S)

@@ -94,11 +94,16 @@ def prune(
     print(_space_text(store), file=out)
 
 
-def compact_file(store: Store, file: Path | None, out: TextIO) -> None:
-    """Close ``store`` and give what is free in its file back. Raises :class:`UsageError` for Postgres."""
-    store.close()
+def compactable(file: Path | None) -> Path:
+    """The ``file`` of a database. Raises :class:`UsageError` for Postgres."""
     if file is None:
         raise UsageError("--compact: expected a SQLite file; on Postgres, VACUUM FULL is its owner's to run")
+    return file
+
+
+def compact_file(store: Store, file: Path, out: TextIO) -> None:
+    """Close ``store`` and give what is free in its file back."""
+    store.close()
     before = file.stat().st_size
     with locked(file):
         compact(file)
