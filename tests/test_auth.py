@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -184,6 +185,7 @@ def test_a_trainer_without_the_token_is_refused_before_the_handshake_and_told_wh
     serve: Callable[..., AbstractContextManager[Served]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serve(token=TOKEN) as served:
+        logging.getLogger("uvicorn.error").addHandler(caplog.handler)
         with pytest.raises(InvalidStatus) as caught, served.trainer():
             pass
         assert caught.value.response.status_code == 401
@@ -194,6 +196,8 @@ def test_a_trainer_without_the_token_is_refused_before_the_handshake_and_told_wh
         assert not link.close("finished", "")
         with served.trainer(hello(), Authorization=f"Bearer {TOKEN}"):
             pass
+    logging.getLogger("uvicorn.error").removeHandler(caplog.handler)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
     told = next(message for message in caplog.messages if "SCALESCOPE_TOKEN" in message)
     assert "it answered HTTP 401: this server asks for its token: set SCALESCOPE_TOKEN to it" in told
 

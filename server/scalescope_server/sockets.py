@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import WebSocket, WebSocketDisconnect
 from scalescope.wire import MAX_FRAME_BYTES
 from uvicorn.config import Config
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGISendEvent
 
 # Of an unfinished frame, so much is held for anyone who connects. A Hello is a few kB; pages say nothing.
 FIRST_FRAME_BYTES = 256 * 1024
@@ -34,6 +37,12 @@ class SmallFramesFirst(WebSocketsSansIOProtocol):
     ) -> None:
         super().__init__(config, server_state, {**app_state, _KEY: self._take_large_frames}, _loop)
         self.conn.max_message_size = FIRST_FRAME_BYTES
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            # Refused by an answer. To uvicorn that is a handshake which nobody completed, an error for its log.
+            self.handshake_complete = True
 
     def _take_large_frames(self) -> None:
         self.conn.max_message_size = MAX_FRAME_BYTES
