@@ -120,6 +120,9 @@ def test_events_are_exact(stored: Served) -> None:
     assert event["data"]["nonfinite"] == {"block.bias": 3}
     assert ok(stored, "/api/runs/run-1/events?kind=growth")["items"] == []
     assert ok(stored, "/api/runs/run-1/events?from=4")["items"] == []
+    told = error(stored, "/api/runs/run-1/events?kind=skips", 422)
+    assert told["field"] == "kind"
+    assert "'growth'" in told["message"]
 
 
 @pytest.mark.parametrize(

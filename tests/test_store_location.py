@@ -25,6 +25,12 @@ def test_odd_signs_in_a_path_are_part_of_it(tmp_path: Path) -> None:
     assert database_file(str(odd)) == odd
 
 
+def test_a_directory_is_no_file(tmp_path: Path) -> None:
+    for folder in (tmp_path, Path("/")):
+        with pytest.raises(SchemaError, match="expected a file as the database, got the directory /"):
+            database_file(str(folder))
+
+
 @pytest.mark.parametrize(
     "url", ["", "sqlite://", "sqlite:///:memory:", ":memory:", "postgresql://h/n", "x://", "sqlite:///file:a?uri=true"]
 )

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
+from scalescope.wire import EventKind
 
 from scalescope_server.answers import (
     EventsAnswer,
@@ -120,11 +121,11 @@ async def get_events(
     run: RunHere,
     rooms: RoomsHere,
     span: SpanHere,
-    kind: Annotated[str | None, Query(max_length=64)] = None,
+    kind: EventKind | None = None,
     cursor: Cursor = None,
     limit: int = 500,
 ) -> Response:
-    """Every event, or those of one ``kind``: skip, growth, backoff, scale_set, nonfinite, dropped."""
+    """Every event, or those of one ``kind``."""
     items, following = await rooms.reading.read(
         rooms.store.reader.events,
         run,

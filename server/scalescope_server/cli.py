@@ -156,7 +156,7 @@ def _add_serve(subparsers: Subparsers) -> None:
         type=float,
         default=DEFAULT_SILENT_AFTER_S,
         metavar="SECONDS",
-        help="a run that gives no sign of life for so long is silent (default: %(default)g)",
+        help="a run that gives no sign of life for so long is silent (at least 10; default: %(default)g)",
     )
     parser.add_argument(
         "--prune-older-than",

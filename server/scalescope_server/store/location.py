@@ -17,12 +17,15 @@ def database_file(url: str) -> Path:
     """The file at ``url``, ``sqlite:///PATH`` or a bare path: absolute, "~" and links followed.
 
     Raises:
-        SchemaError: if it is no SQLite file.
+        SchemaError: if it is no SQLite file, or a directory.
     """
     found = _parsed(url)
     if found.get_backend_name() != "sqlite" or found.database in (None, "", ":memory:") or found.query:
         raise _unknown(found)
-    return Path(found.database or "").expanduser().resolve()
+    file = Path(found.database or "").expanduser().resolve()
+    if file.is_dir():
+        raise SchemaError(f"expected a file as the database, got the directory {file}")
+    return file
 
 
 def sqlite_file(url: str) -> Path | None:
