@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from scalescope_server.findings.scaler import ScalerRules
-from scalescope_server.store.judging import StepRow
+from scalescope_server.store.judging import Setting, StepRow
 
 from tests.timelines import TORCH, Scaler, codes_over_time, found_of
 
@@ -42,6 +43,20 @@ def test_halvings_are_counted_by_how_far_the_scale_fell() -> None:
     rows = [StepRow(step, 0, 16 * 0.8**step, True, 0, "head.weight") for step in range(22)]
     sentence = found_of(rows, ScalerRules(2000, "GradScaler", 2.0, 0.8))["SCALE_COLLAPSE"].sentence
     assert sentence.endswith("Below 1 it lowers gradients instead of lifting them.")
+
+
+def test_skips_whose_loss_is_not_finite_are_no_scale_that_settles() -> None:
+    """The forward overflows by itself, and so it does at every scale."""
+    rows = Scaler().run(40, lambda _, scale: scale > 2.0**10)
+    assert set(found_of(rows)) == {"CALIBRATION"}
+    broken = [msgspec.structs.replace(row, broken=True) for row in rows]
+    assert found_of(broken) == {}
+    # One that ended before a single update was applied.
+    ended = found_of(broken[:5], setting=Setting(ended=True))
+    found = ended.pop("NO_STEP_APPLIED")
+    assert (ended, found.severity) == ({}, "warning")
+    assert "normal" not in found.sentence
+    assert "look for the first value that is not finite" in found.advice
 
 
 def test_a_fatal_scale_begins_where_its_inverse_is_infinite() -> None:

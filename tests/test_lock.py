@@ -34,6 +34,15 @@ def test_no_other_way_to_write_the_files_name_gets_round_the_lock(
             pass
 
 
+def test_a_place_where_nothing_can_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(UnavailableError, match=r"a\.db\.lock could not be written, beside the database: File exists"),
+        locked(tmp_path / "file" / "a.db"),
+    ):
+        pass
+
+
 def test_a_lock_is_free_again_once_its_holder_has_ended(tmp_path: Path) -> None:
     for _ in range(2):
         with locked(tmp_path / "scalescope.db"):

@@ -272,8 +272,9 @@ def test_a_file_that_is_no_database_is_refused(database: str) -> None:
 
 
 def test_a_place_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="could not be opened"):
-        open_store(str(tmp_path))
+    (tmp_path / "file").touch()
+    with pytest.raises(Unavailable, match="could not be made: File exists"):
+        open_store(str(tmp_path / "file" / "a.db"))
 
 
 def test_every_revision_is_named_by_its_number_and_stored_before_the_next_one() -> None:

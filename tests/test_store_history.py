@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -105,6 +106,12 @@ def test_the_judge_reads_which_steps_the_loop_left_out(store: Store) -> None:
     found, _ = store.reader.steps_after("run", BEFORE_ALL, 10)
     assert [row.step for row in found if row.left_out] == [1]
     assert [row.step for row in found if row.skipped] == [2]
+
+
+def test_the_judge_reads_at_which_updates_the_loss_was_not_finite(store: Store) -> None:
+    steps = Dictation().steps(0, 4, scale=[8.0] * 4, loss={0: 1.0, 1: math.inf, 2: math.nan})
+    store.writer.append(batch(hello(), steps)).result()
+    assert [row.step for row in store.reader.steps_after("run", BEFORE_ALL, 10)[0] if row.broken] == [1, 2]
 
 
 def test_the_judge_reads_what_a_run_is_set_up_like(store: Store) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from scalescope_server.errors import UnavailableError
 from scalescope_server.store.engine import Store, is_current, open_store
@@ -28,11 +29,9 @@ def locked(database: Path) -> Iterator[None]:
     """Hold the place of the one server of ``database``.
 
     Raises:
-        UnavailableError: if another process holds it.
+        UnavailableError: if another process holds it, or nothing can be written there.
     """
-    path = database.with_name(database.name + ".lock")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
+    with _opened(database.with_name(database.name + ".lock")) as file:
         try:
             _take(file.fileno())
         except OSError as error:
@@ -41,6 +40,14 @@ def locked(database: Path) -> Iterator[None]:
                 "(several servers can share a database only on Postgres)"
             ) from error
         yield
+
+
+def _opened(path: Path) -> TextIO:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("a")
+    except OSError as error:
+        raise UnavailableError(f"{path} could not be written, beside the database: {error.strerror}") from error
 
 
 def open_beside(database: str) -> Store:

@@ -21,7 +21,8 @@ def find(history: History, rules: ScalerRules) -> list[FindingRow]:
 
 def _is_benign(found: Calibration) -> bool:
     comes_down = found.lowest < found.from_scale or found.skips < STILL_SKIPS
-    return comes_down and found.skips <= MOST_CALIBRATION_SKIPS and found.lowest > LOWEST_SCALE
+    settles = comes_down and found.skips <= MOST_CALIBRATION_SKIPS and found.lowest > LOWEST_SCALE
+    return settles and not found.broken
 
 
 def _finding(found: Calibration, rules: ScalerRules) -> FindingRow:

@@ -44,7 +44,8 @@ class Calibration(Struct, frozen=True):
     """The skips of one segment before its scale settled.
 
     ``lowest`` is the last scale that was skipped, ``to_scale`` that of the next clean update (null before
-    one came). It is ``settled`` when no more skips can belong to it.
+    one came). It is ``settled`` when no more skips can belong to it. ``broken``: in how many of them the loss was not
+    finite, which no scale mends.
     """
 
     first_step: int
@@ -54,6 +55,7 @@ class Calibration(Struct, frozen=True):
     lowest: float
     to_scale: float | None = None
     settled: bool = False
+    broken: int = 0
 
 
 class History(Struct, frozen=True):
@@ -170,8 +172,12 @@ def _calibrating(history: History, step: StepRow, scale: float) -> tuple[Calibra
             return known
         return (*known[:-1], msgspec.structs.replace(found, to_scale=scale))
     if found is None:
-        return (*known, Calibration(step.step, step.step, 1, scale, scale))[-KEPT_CALIBRATIONS:]
-    longer = msgspec.structs.replace(found, last_step=step.step, skips=found.skips + 1, lowest=scale, to_scale=None)
+        first = Calibration(step.step, step.step, 1, scale, scale, broken=int(step.broken))
+        return (*known, first)[-KEPT_CALIBRATIONS:]
+    skips, broken = found.skips + 1, found.broken + step.broken
+    longer = msgspec.structs.replace(
+        found, last_step=step.step, skips=skips, lowest=scale, to_scale=None, broken=broken
+    )
     return (*known[:-1], longer)
 
 

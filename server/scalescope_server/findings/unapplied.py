@@ -18,7 +18,7 @@ class Barren(Stretch, frozen=True):
     """The updates of a segment up to its first that was applied, if there was one: all skipped.
 
     ``from_scale`` and ``scale``: those of the first and of the last of them, null without a scaler. ``left_out``: how
-    many of them no scaler skipped, but the loop.
+    many of them no scaler skipped, but the loop. ``broken``: in how many the loss was not finite.
     """
 
     segment: int
@@ -26,6 +26,7 @@ class Barren(Stretch, frozen=True):
     from_scale: float | None
     scale: float | None
     left_out: int = 0
+    broken: int = 0
 
 
 def advance(barren: tuple[Barren, ...], step: StepRow, before: StepRow | None) -> tuple[Barren, ...]:
@@ -40,10 +41,10 @@ def advance(barren: tuple[Barren, ...], step: StepRow, before: StepRow | None) -
         now = None
     if not skipped:
         return barren
-    if now is None:
-        return held(barren, Barren(step.segment, 1, step.scale, step.scale, int(step.left_out), first_step=step.step))
-    left_out = now.left_out + step.left_out
-    return held(barren, msgspec.structs.replace(now, skips=now.skips + 1, scale=step.scale, left_out=left_out))
+    now = now or Barren(step.segment, 0, step.scale, step.scale, first_step=step.step)
+    left_out, broken = now.left_out + step.left_out, now.broken + step.broken
+    longer = msgspec.structs.replace(now, skips=now.skips + 1, scale=step.scale, left_out=left_out, broken=broken)
+    return held(barren, longer)
 
 
 def find(barren: tuple[Barren, ...], *, ended: bool) -> list[FindingRow]:
@@ -57,7 +58,8 @@ def _matters(barren: Barren) -> bool:
 
 
 def _finding(barren: Barren) -> FindingRow:
-    matters = _matters(barren)
+    # What no scale mends does not settle.
+    matters = _matters(barren) or barren.broken > 0
     why = "" if matters else " The scale was still settling, which is normal: the training ended before it had."
     why = _by_the_loop(barren) or why
     return FindingRow(

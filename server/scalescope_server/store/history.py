@@ -12,6 +12,8 @@ from scalescope_server.store.facts import steps_that_tell
 from scalescope_server.store.judging import Position, StepRow
 from scalescope_server.store.records import FindingRow, RunId
 from scalescope_server.store.runs import SEVERITIES
+from scalescope_server.store.tables import STEP_COLUMNS
+from scalescope_server.store.values import FLAG_BITS, FLAG_MASK
 
 
 def steps_after(
@@ -64,7 +66,7 @@ def _count_from(connection: Connection, run: int, ordinal: int, segment: int, st
 def _steps_of(connection: Connection, run: int, segment: int, ordinal: int, beyond: int, limit: int) -> list[StepRow]:
     row = tables.step.c
     query = (
-        select(row.step, row.scale, row.skipped, row.growth_tracker)
+        select(row.step, row.scale, row.skipped, row.growth_tracker, row.nonfinite)
         .where(row.run == run, row.rank == 0, row.step > beyond, row.segment == segment)
         .order_by(row.step)
         .limit(limit)
@@ -85,9 +87,13 @@ def _steps_of(connection: Connection, run: int, segment: int, ordinal: int, beyo
             culprit=culprits.get(stored.step),
             recreated=stored.step in recreated,
             left_out=stored.step in left_out,
+            broken=bool(stored.nonfinite & _LOSS_FLAG),
         )
         for stored in found
     ]
+
+
+_LOSS_FLAG = FLAG_MASK << FLAG_BITS * STEP_COLUMNS.index("loss")
 
 
 def read_findings(connection: Connection, run: int) -> list[FindingRow]:

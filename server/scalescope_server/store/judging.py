@@ -14,6 +14,7 @@ class StepRow(Struct, frozen=True):
 
     ``skipped``: the scaler skipped it, for what overflowed. ``left_out``: it found nothing, and the loop never stepped
     an optimizer that it had unscaled. ``recreated``: another scaler than so far took part, made anew in its place.
+    ``broken``: its loss was not finite, as far as it was logged.
     """
 
     step: int
@@ -24,6 +25,7 @@ class StepRow(Struct, frozen=True):
     culprit: str | None
     recreated: bool = False
     left_out: bool = False
+    broken: bool = False
 
 
 class Setting(Struct, frozen=True):
