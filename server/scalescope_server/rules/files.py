@@ -163,23 +163,21 @@ class _Reading:
         nodes = self._fields(node, "a rule", (*_FIELDS, _HOLD))
         begun = len(self.troubles)
         base = self._base(nodes.get("name"))
-        # Of what is missing, or told of already, nothing more is told.
-        untold = (
-            set() if base else {"name", "when"} - nodes.keys() | ({"name"} if len(self.troubles) > begun else set())
-        )
         if not isinstance(node, MappingNode):
             return None
-        if base is None and len(self.troubles) == begun:
-            for name in (name for name in ("name", "when") if name not in nodes):
-                self._wrong(node, f"the rule has no '{name}': each has a name and a sentence")
+        is_unknown = len(self.troubles) > begun
+        missing = [] if base else [name for name in ("name", "when") if name not in nodes]
+        for name in [] if is_unknown else missing:
+            self._wrong(node, f"the rule has no '{name}': each has a name and a sentence")
         said = {name: self._value(name, value) for name, value in nodes.items()}
         usable = {name: value for name, value in said.items() if value is not None and name != _HOLD}
         rule = msgspec.convert({**msgspec.structs.asdict(base or _BLANK), **usable}, Rule)
         if "name" in usable:
             self._once(rule.name, nodes["name"])
-        untold |= said.keys() - usable.keys()
+        # Of what is missing, or wrong as it stands, all has been told.
+        told = {*missing, *(said.keys() - usable.keys()), *(["name"] if is_unknown else [])}
         for fault in faults(rule, built_in=self._built_in or base is not None):
-            if fault.field not in untold:
+            if fault.field not in told:
                 self._wrong_field(nodes.get(fault.field, node), fault)
         if said.get(_HOLD) is not None:
             rule = self._held(rule, str(said[_HOLD]), nodes[_HOLD])
