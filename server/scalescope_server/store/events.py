@@ -66,14 +66,15 @@ def read_culprits(connection: Connection, run: int, first: int, last: int) -> di
     return {row.step: row.culprit for row in connection.execute(query)}
 
 
-def read_left_out(connection: Connection, segment: int, run: int, first: int, last: int) -> frozenset[int]:
+def read_left_out(connection: Connection, run: int, segment: int, first: int, last: int) -> set[int]:
     """The updates whose step the loop itself left out, as rank 0 tells it."""
     row = tables.event.c
-    query = select(row.step, row.data).where(
-        row.run == run, row.kind == "skip", row.step.between(first, last), row.culprit.is_(None), row.rank == 0
+    query = (
+        select(row.step, row.data)
+        .where(row.run == run, row.kind == "skip", row.step.between(first, last), row.culprit.is_(None))
+        .where(row.rank == 0, row.segment == segment)
     )
-    found = connection.execute(query.where(row.segment == segment))
-    return frozenset(stored.step for stored in found if stored.data.get("reason") == NOT_STEPPED)
+    return {stored.step for stored in connection.execute(query) if stored.data.get("reason") == NOT_STEPPED}
 
 
 def _chosen(run: int, asked: Asked) -> Select[Any]:

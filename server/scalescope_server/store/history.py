@@ -75,7 +75,9 @@ def _steps_of(connection: Connection, run: int, segment: int, ordinal: int, beyo
     if not found:
         return []
     culprits = read_culprits(connection, run, found[0].step, found[-1].step)
-    left_out = read_left_out(connection, segment, run, found[0].step, found[-1].step) - culprits.keys()
+    left_out: set[int] = set()
+    if any(stored.skipped for stored in found):
+        left_out = read_left_out(connection, run, segment, found[0].step, found[-1].step) - culprits.keys()
     recreated = steps_that_tell(connection, segment, "scaler_recreated", found[0].step, found[-1].step)
     return [
         StepRow(
