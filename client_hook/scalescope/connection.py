@@ -39,15 +39,15 @@ MAX_ANSWER_BYTES = 256 * 1024
 # ImportError: a SOCKS proxy is configured and its package is not there. ValueError: a host that is no name.
 TROUBLE = (OSError, WebSocketException, SessionError, RuntimeError, ImportError, ValueError)
 
-ADVICE_UNKNOWN = "set SCALESCOPE_TOKEN to the token of that server"
+UNAUTHORIZED_ADVICE = "set SCALESCOPE_TOKEN to the token of that server"
 _UNAUTHORIZED = 401
 _HTTP_ADVICE = {
-    _UNAUTHORIZED: ADVICE_UNKNOWN,
+    _UNAUTHORIZED: UNAUTHORIZED_ADVICE,
     # Our own server says what it wants: this is another check, or a proxy's.
     403: "start the server with --allow-host and the name it is reached by, or ask whoever runs the proxy before it",
 }
 _ADVICE: dict[RefusalCode, str] = {
-    "token": ADVICE_UNKNOWN,
+    "token": UNAUTHORIZED_ADVICE,
     "protocol": "install the same version of scalescope on both sides",
     "superseded": "give each process a rank or a run of its own",
 }

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TextIO
 
-from scalescope.connection import ADVICE_UNKNOWN, TROUBLE, Connection, Peer, asks_for_token, final_refusal, reason
+from scalescope.connection import TROUBLE, UNAUTHORIZED_ADVICE, Connection, Peer, asks_for_token, final_refusal, reason
 from scalescope.errors import CommandError, UsageError
 from scalescope.progress import ProgressLine
 from scalescope.settings import Settings
@@ -125,5 +125,5 @@ def _failure(peer: Peer, trouble: BaseException) -> CommandError:
         trouble = trouble.exceptions[0]
     advice = final_refusal(trouble)
     if peer.token is None and asks_for_token(trouble):
-        advice = f"{ADVICE_UNKNOWN} and SCALESCOPE_URL to {peer.url}"
+        advice = f"{UNAUTHORIZED_ADVICE} and SCALESCOPE_URL to {peer.url}"
     return CommandError(f"not delivered to {peer.url}: {reason(trouble)}" + (f"; {advice}" if advice else ""))

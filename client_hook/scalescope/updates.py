@@ -160,8 +160,9 @@ class Update:
 
     def row_ready(self) -> bool:
         """Whether its row can be told. Only for a finished update, to which nothing is added any more."""
-        late = () if self.closing is None else [value for value in self.closing[3:] if value is not None]
-        return all(map(ready, (*self.values.values(), *(self.tokens or ()), *late)))
+        *_, growth_tracker, rate = self.closing or (None, None)
+        known = [value for value in (growth_tracker, rate) if value is not None]
+        return all(map(ready, (*self.values.values(), *(self.tokens or ()), *known)))
 
     @property
     def skipped(self) -> bool:

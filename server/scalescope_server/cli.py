@@ -114,12 +114,12 @@ def export(arguments: argparse.Namespace) -> int:
 def prune(arguments: argparse.Namespace) -> int:
     """Remove what is old but for what is around events."""
     pruning = cli_prune.pruning_of(arguments, time.time())
-    file = sqlite_file(database_of(os.environ, arguments.database))
-    compacted = cli_prune.compactable(file) if arguments.compact else None
+    database = database_of(os.environ, arguments.database)
+    file = cli_prune.compactable(sqlite_file(database)) if arguments.compact else None
     with _told_in_one_line(), _opened(arguments) as store:
         cli_prune.prune(store, pruning, sys.stdout)
-        if compacted is not None and not pruning.dry_run:
-            cli_prune.compact_file(store, compacted, sys.stdout)
+        if file is not None and not pruning.dry_run:
+            cli_prune.compact_file(store, file, sys.stdout)
     return 0
 
 
