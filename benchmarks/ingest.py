@@ -43,6 +43,9 @@ OF_RECORD = 100
 # What is sent of a training for its memory: updates a second, and minutes.
 PACE, MINUTES = 100, 10
 
+# Samples that a server has stored before it is measured: so many at once that it has its kernel compiled.
+FIRST_SAMPLES = 600
+
 Commits = Sequence[tuple[int, int]]
 
 
@@ -69,9 +72,10 @@ def samples(count: int, *, tallied: bool = False) -> list[Record]:
 
 
 def beyond(step: int) -> list[Record]:
-    """A record of each sort, of an update that no commit of the bare engine has."""
+    """Records of each sort, of updates that no commit of the bare engine has; samples for a large batch."""
     say = Dictation()
-    return [say.layout(), say.steps(step, 1), say.sample(step), *say.tallies(step)]
+    found: list[Record] = [say.layout(), say.steps(step, 1), *say.tallies(step)]
+    return found + [say.sample(at) for at in range(step, step + FIRST_SAMPLES * EVERY, EVERY)]
 
 
 def training(minutes: int) -> Iterator[list[Record]]:

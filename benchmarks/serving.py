@@ -31,12 +31,17 @@ class Server:
         return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
 
     def settle(self) -> None:
-        """Wait until it does nothing more: what a server does once when it begins is over. At most 20 s."""
-        for _ in range(40):
+        """Wait until it does nothing more: what a server does once when it begins is over. At most 60 s."""
+        for _ in range(120):
             before = self.cpu_s()
             time.sleep(0.5)
-            if self.cpu_s() - before <= 0.02:
+            if self.cpu_s() - before <= 0.02 and not self._helpers():
                 return
+
+    def _helpers(self) -> list[str]:
+        """The processes that it has started and that have not ended: those that compile kernels."""
+        threads = Path(f"/proc/{self.pid}/task").glob("*/children")
+        return [pid for children in threads for pid in children.read_text().split()]
 
 
 @contextmanager

@@ -6,9 +6,10 @@ import gc
 import os
 import shutil
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,7 @@ from tests.small_server import serving as serving_small
 
 if TYPE_CHECKING:
     from scalescope.numerics.machine_code import Kernels
+    from scalescope_server.store.stack_kernel import StackKernel
 
     from tests.postgres import Cluster
     from tests.programs import Programs
@@ -52,23 +54,43 @@ def programs() -> Iterator[Programs]:
 
 @pytest.fixture(scope="session")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
-    """The kernels for the CPU, compiled for real by one of pytest's processes for all of them: it takes seconds."""
+    """The hook's kernels for the CPU, compiled for real."""
     pytest.importorskip("numba")
+    from scalescope.numerics import machine_code
+
+    with _compiled_once(tmp_path_factory, machine_code):
+        return machine_code.compile_elsewhere()
+
+
+@pytest.fixture(scope="session")
+def stack_kernel(tmp_path_factory: pytest.TempPathFactory) -> StackKernel:
+    """The store's, compiled for real."""
+    pytest.importorskip("numba")
+    from scalescope_server.store import stack_kernel
+
+    with _compiled_once(tmp_path_factory, stack_kernel):
+        return stack_kernel.compile_elsewhere()
+
+
+@contextmanager
+def _compiled_once(factory: pytest.TempPathFactory, module: ModuleType) -> Iterator[None]:
+    """Let one of pytest's processes compile for all of them what ``module`` needs: it takes seconds."""
     from filelock import FileLock
-    from scalescope.numerics import elsewhere, machine_code
+    from scalescope.numerics import elsewhere
 
-    mine = tmp_path_factory.getbasetemp()
-    kept = (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / "kernels.json"
+    mine = factory.getbasetemp()
+    folder = mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine
 
-    def printed_once(program: str, needs: str) -> str:
-        if not kept.exists():
-            kept.write_text(printed_by(program, needs=needs))
+    def printed_once(program: str, *names: str, needs: str) -> str:
+        kept = folder / f"{'-'.join(names)}.json"
+        with FileLock(f"{kept}.lock"):
+            if not kept.exists():
+                kept.write_text(elsewhere.printed_by(program, *names, needs=needs))
         return kept.read_text()
 
-    printed_by = elsewhere.printed_by
-    with FileLock(f"{kept}.lock"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine_code, "printed_by", printed_once)
-        return machine_code.compile_elsewhere()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "printed_by", printed_once)
+        yield
 
 
 @pytest.fixture(scope="session")

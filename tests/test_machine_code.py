@@ -15,7 +15,8 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 from scalescope.numerics.elsewhere import CompileError
 from scalescope.numerics.exponents import Histograms
-from scalescope.numerics.machine_code import Kernel, Kernels
+from scalescope.numerics.loading import Kernel
+from scalescope.numerics.machine_code import Kernels
 
 from tests.by_frexp import assert_same, expected, mixed
 

@@ -175,16 +175,20 @@ def unpack_trimmed(packed: PackedHistograms, rows: NDArray[np.int64] | None = No
     return table
 
 
-def opened(packed: PackedHistograms) -> tuple[NDArray[np.integer], bytes]:
-    """(counts [rows, bins]; what is packed behind them, for :func:`values_of`). Nothing but the sizes is checked.
+def opened(packed: PackedHistograms) -> bytes:
+    """What a table unpacks to. Nothing but the sizes is checked.
 
     Raises:
         PackedError: if the header is out of bounds, or the body is not as long as it implies.
     """
-    sizes = part_sizes(packed)
-    raw = decompress(packed.body, expected=sum(sizes))
-    kept = np.frombuffer(raw, np.uint8, sizes[0])
-    return _unshuffled(kept, _type_of(packed.width), (packed.rows, packed.bins)), raw[sizes[0] :]
+    return decompress(packed.body, expected=sum(part_sizes(packed)))
+
+
+def counts_in(raw: bytes, packed: PackedHistograms) -> tuple[NDArray[np.integer], bytes]:
+    """(counts [rows, bins]; what is packed behind them, for :func:`values_of`) of an opened table."""
+    edge = packed.rows * packed.bins * packed.width
+    kept = np.frombuffer(raw, np.uint8, edge)
+    return _unshuffled(kept, _type_of(packed.width), (packed.rows, packed.bins)), raw[edge:]
 
 
 def values_of(tails: Sequence[bytes], rows: int) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:

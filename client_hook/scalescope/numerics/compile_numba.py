@@ -1,7 +1,9 @@
-"""Compiles the kernels for the CPU and prints LLVM's text of each, as one object of JSON. A program.
+"""Compiles the named kernels for the CPU and prints LLVM's text of each, as one object of JSON. A program.
 
-No training runs this: compiling takes seconds in which Python's lock is held, so a process of its own does it, and
-:mod:`~scalescope.numerics.machine_code` loads what it prints.
+No training and no server runs this: compiling takes seconds in which Python's lock is held, so a process of its own
+does it, and :mod:`~scalescope.numerics.loading` loads what it prints.
+
+    python -m scalescope.numerics.compile_numba measure tally
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any
 
 from numba import njit
 
-from scalescope.numerics import measure_numba, tally_numba
+from scalescope.numerics import measure_numba, stack_numba, tally_numba
 from scalescope.numerics.elsewhere import step_back
 
 # What would let Python call them needs numba where they run.
@@ -22,6 +24,12 @@ _OPTIONS: dict[str, Any] = {
     "boundscheck": False,
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
+}
+
+_KERNELS: dict[str, tuple[object, Callable[..., int]]] = {
+    "measure": (measure_numba.SIGNATURE, measure_numba.measure),
+    "tally": (tally_numba.SIGNATURE, tally_numba.tally),
+    "unpack": (stack_numba.SIGNATURE, stack_numba.unpack),
 }
 
 
@@ -33,10 +41,7 @@ def text_of(signature: object, function: Callable[..., int]) -> str:
 
 def main() -> None:
     step_back()
-    texts = {
-        "measure": text_of(measure_numba.SIGNATURE, measure_numba.measure),
-        "tally": text_of(tally_numba.SIGNATURE, tally_numba.tally),
-    }
+    texts = {name: text_of(*_KERNELS[name]) for name in sys.argv[1:]}
     json.dump(texts, sys.stdout)
 
 

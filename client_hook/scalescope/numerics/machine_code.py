@@ -1,59 +1,29 @@
 """The kernels that numba compiles in another process, loaded into this one.
 
 Compiling here, in a thread beside the training, cost a training of small steps 7 s on a busy machine, since it holds
-Python's lock; importing numba alone 0.5 s. The other process costs it nothing, and loading what it prints about 0.05 s.
-LLVM's text travels and not machine code, so that what is loaded is made for the processor that runs it.
+Python's lock. The other process costs it nothing.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scalescope.numerics.elsewhere import CompileError, printed_by
+from scalescope.numerics.elsewhere import printed_by
 from scalescope.numerics.fields import FIELDS
+from scalescope.numerics.loading import Kernel
 from scalescope.numerics.measure_cpu import Raw
 from scalescope.numerics.paths import Faster
 
 # In the order of measure_numba's kinds.
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
-_TYPES: dict[str, Any] = {"i": ctypes.c_int64, "f": ctypes.c_float, "p": ctypes.c_void_p}
 # As measure_numba has them.
 _BLOCK, _TABLES = 4096, 4
 _TALLY_BLOCK = 1024
-
-
-class Kernel:
-    """One function of LLVM's text, loaded. While it runs Python's lock is free."""
-
-    def __init__(self, text: str, arguments: str) -> None:
-        """Load it.
-
-        Args:
-            arguments: a letter for each: ``i`` int64, ``f`` fp32, ``p`` an address.
-
-        Raises:
-            CompileError: if ``text`` is not LLVM's text of one function, or needs more than itself.
-            ImportError: if llvmlite is not installed.
-        """
-        self._engine, address = _loaded(text)
-        types = [_TYPES[letter] for letter in arguments]
-        # numba's convention: a status, where to put the result, where to put an exception; then the arguments.
-        self._function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *types)(address)
-
-    def __call__(self, *arguments: object) -> int:
-        """What it returns; CompileError if it does not end well."""
-        told = ctypes.c_int64(-1)
-        status = self._function(ctypes.addressof(told), None, *arguments)
-        if status:
-            raise CompileError(f"expected status 0, got {status}")
-        return told.value
 
 
 class Kernels:
@@ -122,34 +92,8 @@ def compile_elsewhere() -> Kernels:
     Raises:
         CompileError, ImportError, OSError, subprocess.SubprocessError, ValueError: if that cannot be.
     """
-    return Kernels(json.loads(printed_by("compile_numba.py", needs="numba")))
+    return Kernels(json.loads(printed_by("compile_numba.py", "measure", "tally", needs="numba")))
 
 
 # The kernels of this process.
 NUMBA: Faster[Kernels] = Faster("numba", compile_elsewhere)
-
-
-def _loaded(text: str) -> tuple[Any, int]:
-    """The engine, which has to live as long as the function, and the function's address."""
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    try:
-        module = llvm.parse_assembly(text)
-        module.verify()
-    except RuntimeError as error:
-        raise CompileError(f"expected LLVM's text: {error}") from error
-    # LLVM ends the process that loads code which asks for what is not there.
-    missing = [found.name for found in module.functions if found.is_declaration and not found.name.startswith("llvm.")]
-    named = [
-        found.name for found in module.functions if not found.is_declaration and found.linkage == llvm.Linkage.external
-    ]
-    if missing or len(named) != 1:
-        raise CompileError(f"expected one function that needs no other, got {named} that need {missing}")
-    target = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, jit=True
-    )
-    engine = llvm.create_mcjit_compiler(module, target)
-    engine.finalize_object()
-    return engine, engine.get_function_address(named[0])

@@ -9,10 +9,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scalescope.numerics.exponents import MIN_EXPONENT
-from scalescope.packing import SIGNED, PackedError, PackedHistograms, Trimmed, opened, unpack_trimmed, values_of
+from scalescope.packing import (
+    SIGNED,
+    PackedError,
+    PackedHistograms,
+    Trimmed,
+    counts_in,
+    opened,
+    unpack_trimmed,
+    values_of,
+)
 from scalescope.wire import Sample
 
 from scalescope_server.store.errors import BadRecord
+from scalescope_server.store.stack_kernel import MANY, NUMBA
 
 # No tensor is larger, and 8**8 samples of this size still add up within int64.
 MAX_NUMEL = 2**38
@@ -74,6 +84,8 @@ def stacked(records: Sequence[Sample]) -> Iterator[tuple[slice, Stack]]:
     """
     low, end = _columns([record.table for record in records])
     shape = (records[0].table.rows, end - low)
+    if len(records) * math.prod(shape) > MANY:
+        NUMBA.ask()
     together = min(max(CELLS // max(math.prod(shape), 1), 1), MOST, len(records))
     room = np.empty((together, *shape))
     for first in range(0, len(records), together):
@@ -90,25 +102,35 @@ def _columns(tables: Sequence[PackedHistograms]) -> tuple[int, int]:
 
 
 def _stack(piece: Sequence[Sample], low: int, room: Real) -> Stack:
-    room, tails = room[: len(piece)], []
-    for record, counts in zip(piece, room, strict=True):
-        read, tail = _opened(record)
-        first = record.table.low - low if record.table.bins else 0
-        last = first + record.table.bins
-        counts[:, :first], counts[:, first:last], counts[:, last:] = 0, read, 0
-        tails.append(tail)
-    stack = Stack(low, room, *values_of(tails, room.shape[1]))
-    if not _makes_sense(stack, has_signs=any(record.table.width == SIGNED for record in piece)):
+    raws, tables, room = [_opened(record) for record in piece], [record.table for record in piece], room[: len(piece)]
+    found = NUMBA.attempt(lambda kernel: kernel.unpack(tables, raws, low, MAX_NUMEL, room))
+    classes, amax, sum_squares, good = found or by_numpy(tables, raws, low, room)
+    if not good:
         for record in piece:
             _check(record)
-    return stack
+    return Stack(low, room, classes, amax, sum_squares)
 
 
-def _opened(record: Sample) -> tuple[NDArray[np.integer], bytes]:
+def _opened(record: Sample) -> bytes:
     try:
         return opened(record.table)
     except PackedError as error:
         raise BadRecord("sample", record.sequence, str(error)) from error
+
+
+def by_numpy(
+    tables: Sequence[PackedHistograms], raws: Sequence[bytes], low: int, room: Real
+) -> tuple[NDArray[np.int64], Real, Real, bool]:
+    """As :meth:`StackKernel.unpack` has it."""
+    tails = []
+    for table, raw, counts in zip(tables, raws, room, strict=True):
+        read, tail = counts_in(raw, table)
+        first = table.low - low if table.bins else 0
+        last = first + table.bins
+        counts[:, :first], counts[:, first:last], counts[:, last:] = 0, read, 0
+        tails.append(tail)
+    values = values_of(tails, room.shape[1])
+    return *values, _makes_sense(Stack(low, room, *values), has_signs=any(table.width == SIGNED for table in tables))
 
 
 def _makes_sense(stack: Stack, *, has_signs: bool) -> bool:
