@@ -131,6 +131,9 @@ def held(engine: Engine, minutes: int) -> tuple[list[float], float]:
     """(MiB after each tenth of a training, MiB a simulated minute over the last eight of them)."""
     found, after = [], 0
     with served(engine.new()) as server:
+        # What is loaded once, whatever comes later.
+        send(server.url, hello("before"), frames(beyond(0)))
+        server.settle()
         for tenth, records in enumerate(training(minutes)):
             # Each tenth is a connection of its own and a segment that goes on: the run is one.
             moved = [msgspec.structs.replace(record, sequence=i) for i, record in enumerate(records)]

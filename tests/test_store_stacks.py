@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scalescope.numerics.elsewhere import CompileError
 from scalescope.numerics.exponents import BINS, MIN_EXPONENT, Histograms
 from scalescope.numerics.paths import Faster
-from scalescope.packing import Trimmed, opened, pack, unpack
+from scalescope.packing import Trimmed, opened_together, pack, unpack
 from scalescope.wire import Sample
 from scalescope_server.store import stacks
 from scalescope_server.store.errors import BadRecord
@@ -143,7 +143,7 @@ def test_both_ways_unpack_and_refuse_the_same(
         table.zero[:], table.inf[:], table.nan[:] = classes[:, i, :rows]
         table.amax[:], table.sum_squares[:] = real[:, i, :rows]
         told.append(pack(table))
-    raws, low = [opened(table) for table in told], min((table.low for table in told if table.bins), default=0)
+    raws, low = opened_together(told), min((table.low for table in told if table.bins), default=0)
     end = max((table.low + table.bins for table in told if table.bins), default=0)
     mine, other = np.full((2, len(told), told[0].rows, end - low), np.nan)
     found, wanted = stack_kernel.unpack(told, raws, low, MAX_NUMEL, mine), by_numpy(told, raws, low, other)

@@ -184,14 +184,36 @@ def opened(packed: PackedHistograms) -> bytes:
     return decompress(packed.body, expected=sum(part_sizes(packed)))
 
 
-def counts_in(raw: bytes, packed: PackedHistograms) -> tuple[NDArray[np.integer], bytes]:
+def opened_together(tables: Sequence[PackedHistograms]) -> list[memoryview]:
+    """The same of many tables in one call, so that Python's lock is given away and asked for once.
+
+    Raises:
+        PackedError: if that cannot be done with one of them, which :func:`opened` finds.
+    """
+    sizes = [sum(part_sizes(table)) for table in tables]
+    for table, size in zip(tables, sizes, strict=True):
+        _check_stated(table.body, size)
+    if not all(sizes):
+        return [memoryview(opened(table)) for table in tables]
+    bodies: list[bytes | bytearray | memoryview] = [table.body for table in tables]
+    stated = np.array(sizes, np.uint64)
+    try:
+        found: Any = _zstd.decompressor.multi_decompress_to_buffer(bodies, decompressed_sizes=stated.tobytes())
+    except zstandard.ZstdError as error:
+        raise PackedError(f"a zstd frame is damaged: {error}") from error
+    return [memoryview(found[i]) for i in range(len(bodies))]
+
+
+def counts_in(raw: memoryview, packed: PackedHistograms) -> tuple[NDArray[np.integer], memoryview]:
     """(counts [rows, bins]; what is packed behind them, for :func:`values_of`) of an opened table."""
     edge = packed.rows * packed.bins * packed.width
     kept = np.frombuffer(raw, np.uint8, edge)
     return _unshuffled(kept, _type_of(packed.width), (packed.rows, packed.bins)), raw[edge:]
 
 
-def values_of(tails: Sequence[bytes], rows: int) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+def values_of(
+    tails: Sequence[memoryview], rows: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """What lies behind the counts of several tables: (classes [tables, 3, rows], amax and squares [tables, rows])."""
     raw, edge = np.frombuffer(b"".join(tails), np.uint8).reshape(len(tails), -1), _COLUMNS_OF_COUNTS * rows * 8
     classes = _unshuffled(raw[:, :edge], "<i8", (len(tails), _COLUMNS_OF_COUNTS, rows))
@@ -210,13 +232,20 @@ def decompress(body: bytes, *, expected: int) -> bytes:
     Raises:
         PackedError: if the frame states another size or none, is longer than stated, or is damaged.
     """
+    _check_stated(body, expected)
     try:
-        stated = zstandard.get_frame_parameters(body).content_size
-        if stated != expected or expected > MAX_BODY_BYTES:
-            raise PackedError(f"expected a zstd frame that states {expected} bytes, got one that states {stated}")
         return _zstd.decompressor.decompress(body) if expected else b""
     except zstandard.ZstdError as error:
         raise PackedError(f"the zstd frame is damaged: {error}") from error
+
+
+def _check_stated(body: bytes, expected: int) -> None:
+    try:
+        stated = zstandard.get_frame_parameters(body).content_size
+    except zstandard.ZstdError as error:
+        raise PackedError(f"the zstd frame is damaged: {error}") from error
+    if stated != expected or expected > MAX_BODY_BYTES:
+        raise PackedError(f"expected a zstd frame that states {expected} bytes, got one that states {stated}")
 
 
 def part_sizes(packed: PackedHistograms) -> list[int]:

@@ -30,7 +30,7 @@ class StackKernel:
     def unpack(
         self,
         tables: Sequence[PackedHistograms],
-        raws: Sequence[bytes],
+        raws: Sequence[memoryview],
         low: int,
         most: int,
         counts: NDArray[np.float64],

@@ -16,6 +16,7 @@ from scalescope.packing import (
     Trimmed,
     counts_in,
     opened,
+    opened_together,
     unpack_trimmed,
     values_of,
 )
@@ -102,7 +103,7 @@ def _columns(tables: Sequence[PackedHistograms]) -> tuple[int, int]:
 
 
 def _stack(piece: Sequence[Sample], low: int, room: Real) -> Stack:
-    raws, tables, room = [_opened(record) for record in piece], [record.table for record in piece], room[: len(piece)]
+    raws, tables, room = _opened(piece), [record.table for record in piece], room[: len(piece)]
     found = NUMBA.attempt(lambda kernel: kernel.unpack(tables, raws, low, MAX_NUMEL, room))
     classes, amax, sum_squares, good = found or by_numpy(tables, raws, low, room)
     if not good:
@@ -111,15 +112,23 @@ def _stack(piece: Sequence[Sample], low: int, room: Real) -> Stack:
     return Stack(low, room, classes, amax, sum_squares)
 
 
-def _opened(record: Sample) -> bytes:
+def _opened(piece: Sequence[Sample]) -> list[memoryview]:
     try:
-        return opened(record.table)
+        return opened_together([record.table for record in piece])
+    except PackedError:
+        # One of them, or all where there is no room for them together.
+        return [_opened_alone(record) for record in piece]
+
+
+def _opened_alone(record: Sample) -> memoryview:
+    try:
+        return memoryview(opened(record.table))
     except PackedError as error:
         raise BadRecord("sample", record.sequence, str(error)) from error
 
 
 def by_numpy(
-    tables: Sequence[PackedHistograms], raws: Sequence[bytes], low: int, room: Real
+    tables: Sequence[PackedHistograms], raws: Sequence[memoryview], low: int, room: Real
 ) -> tuple[NDArray[np.int64], Real, Real, bool]:
     """As :meth:`StackKernel.unpack` has it."""
     tails = []
