@@ -185,7 +185,7 @@ def opened(packed: PackedHistograms) -> bytes:
 
 
 def opened_together(tables: Sequence[PackedHistograms]) -> list[memoryview]:
-    """The same of many tables in one call, so that Python's lock is given away and asked for once.
+    """The same of many tables in one call: beside a busy thread each call waits to have Python's lock back.
 
     Raises:
         PackedError: if that cannot be done with one of them, which :func:`opened` finds.
