@@ -8,8 +8,18 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scalescope import packing
 from scalescope.numerics.exponents import BINS, Histograms
-from scalescope.packing import MAX_BODY_BYTES, PackedError, PackedHistograms, decompress, pack, unpack
+from scalescope.packing import (
+    MAX_BODY_BYTES,
+    PackedError,
+    PackedHistograms,
+    decompress,
+    opened,
+    opened_together,
+    pack,
+    unpack,
+)
 
 
 def table(rows: int, largest: int, seed: int = 0, *, first: int = 0, last: int = BINS) -> Histograms:
@@ -114,3 +124,30 @@ def test_some_rows_come_back_as_they_do_with_all_the_others(rows: list[int], lar
     whole = table(20, largest, first=90, last=130)
     chosen = np.array(rows, np.int64)
     assert_same(unpack(pack(whole), chosen), whole.take(chosen))
+
+
+def many() -> list[PackedHistograms]:
+    return [pack(table(rows, largest, seed)) for seed, (rows, largest) in enumerate([(4, 9), (1, 70_000), (4, 2**50)])]
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_many_are_opened_together_as_each_is_alone(rows: int) -> None:
+    told = [*many(), pack(table(rows, 5))]
+    assert [bytes(raw) for raw in opened_together(told)] == [opened(one) for one in told]
+
+
+def test_a_build_that_cannot_open_many_opens_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Plain:
+        decompress = staticmethod(zstandard.ZstdDecompressor().decompress)
+
+    monkeypatch.setattr(packing._zstd, "decompressor", Plain())
+    assert [bytes(raw) for raw in opened_together(many())] == [opened(one) for one in many()]
+
+
+def test_one_that_is_damaged_or_states_too_much_is_an_error_of_ours() -> None:
+    good, other, _ = many()
+    flipped = other.body[:12] + bytes(byte ^ 255 for byte in other.body[12:])
+    large = zstandard.ZstdCompressor().compress(bytes(MAX_BODY_BYTES + 1))
+    for body, message in ((flipped, "damaged"), (b"nonsense", "damaged"), (large, "expected a zstd frame that states")):
+        with pytest.raises(PackedError, match=message):
+            opened_together([good, msgspec.structs.replace(other, body=body)])

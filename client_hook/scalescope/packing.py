@@ -193,12 +193,13 @@ def opened_together(tables: Sequence[PackedHistograms]) -> list[memoryview]:
     sizes = [sum(part_sizes(table)) for table in tables]
     for table, size in zip(tables, sizes, strict=True):
         _check_stated(table.body, size)
-    if not all(sizes):
+    # Not every build of zstandard has it.
+    together = getattr(_zstd.decompressor, "multi_decompress_to_buffer", None)
+    if together is None or not all(sizes):
         return [memoryview(opened(table)) for table in tables]
-    bodies: list[bytes | bytearray | memoryview] = [table.body for table in tables]
-    stated = np.array(sizes, np.uint64)
+    bodies, stated = [table.body for table in tables], np.array(sizes, np.uint64)
     try:
-        found: Any = _zstd.decompressor.multi_decompress_to_buffer(bodies, decompressed_sizes=stated.tobytes())
+        found = together(bodies, decompressed_sizes=stated.tobytes())
     except zstandard.ZstdError as error:
         raise PackedError(f"a zstd frame is damaged: {error}") from error
     return [memoryview(found[i]) for i in range(len(bodies))]
