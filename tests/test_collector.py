@@ -27,8 +27,11 @@ def test_dropped_records_are_put_on_record_before_the_end(tmp_path: Path) -> Non
             shelf.until(lambda s: any(isinstance(record, Event) for record in s.records))
             assert link.close("finished", "")
     dropped = link.stats().dropped
-    (event,) = [record for record in shelf.records if isinstance(record, Event)]
-    assert (event.kind, event.data) == ("dropped", f'{{"messages": {dropped}, "steps": {dropped}}}')
+    # One, or on a busy machine more.
+    events = [record for record in shelf.records if isinstance(record, Event)]
+    told = [json.loads(event.data) for event in events]
+    assert {event.kind for event in events} == {"dropped"}
+    assert [sum(each[name] for each in told) for name in ("messages", "steps")] == [dropped, dropped]
     assert shelf.ledger.missing == dropped
 
 

@@ -109,9 +109,10 @@ def test_values_whose_squares_leave_fp32_keep_their_sum() -> None:
         assert math.isclose(found.sum_squares[0], 1000 * float(np.float32(value)) ** 2, rel_tol=1e-6)
 
 
-def test_the_sum_of_squares_of_millions_of_equal_values_stays_within_2e_5() -> None:
-    found = measure([torch.full((6_000_000,), 0.1)]).result()
-    assert math.isclose(found.sum_squares[0], 6_000_000 * float(np.float32(0.1)) ** 2, rel_tol=2e-5)
+@pytest.mark.parametrize("value", [0.1, 0.123456, 1 / 3, 0.7, 1e-3])
+def test_the_sum_of_squares_of_millions_of_equal_values_stays_within_2e_5(value: float) -> None:
+    found = measure([torch.full((6_000_000,), value)]).result()
+    assert math.isclose(found.sum_squares[0], 6_000_000 * float(np.float32(value)) ** 2, rel_tol=2e-5)
 
 
 def test_a_factor_gives_unscaled_gradients_back_as_they_stood() -> None:
