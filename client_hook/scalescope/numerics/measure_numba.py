@@ -7,11 +7,12 @@ the fields. Four tables take turns, because a counter that was just written is s
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
-from numba import njit, types
+from numba import types
+
+from scalescope.numerics.compiled import summing
 
 BLOCK = 4096
 TABLES = 4
@@ -48,29 +49,19 @@ F64s: TypeAlias = Any
 Pointers: TypeAlias = Any
 U32: TypeAlias = Any
 F32: TypeAlias = Any
-F = TypeVar("F", bound=Callable[..., Any])
 
 
-_OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False}
-
-
-def _compiled(function: F) -> F:
-    """Sums may be added in another order, in as many lanes as the machine has; nothing else is taken liberties with."""
-    compiled: Any = njit(fastmath={"reassoc"}, **_OPTIONS)(function)
-    return compiled  # type: ignore[no-any-return]
-
-
-@_compiled
+@summing
 def _value_of(bits: U32) -> F32:
     return np.uint32(bits).view(np.float32)
 
 
-@_compiled
+@summing
 def _bits_of(value: F32) -> U32:
     return np.float32(value).view(np.uint32)
 
 
-@_compiled
+@summing
 def _fields(bits: U32s, start: int, size: int, fields: U8s) -> U32:
     """The exponent field of each value; returns the bits of the largest magnitude, or of some NaN."""
     top = _U32(0)
@@ -83,7 +74,7 @@ def _fields(bits: U32s, start: int, size: int, fields: U8s) -> U32:
     return top
 
 
-@_compiled
+@summing
 def _squares(bits: U32s, start: int, size: int) -> float:
     total = 0.0
     for i in range(start, start + size):
@@ -92,7 +83,7 @@ def _squares(bits: U32s, start: int, size: int) -> float:
     return total
 
 
-@_compiled
+@summing
 def _finite(bits: U32s, start: int, size: int) -> tuple[U32, float, int]:
     """Of a block that holds some that are not: bits of the largest finite magnitude, squares, infinities."""
     top, total, infinite = _U32(0), 0.0, 0
@@ -107,7 +98,7 @@ def _finite(bits: U32s, start: int, size: int) -> tuple[U32, float, int]:
     return top, total, infinite
 
 
-@_compiled
+@summing
 def _count(fields: U8s, size: int, tables: U32s) -> None:
     even = size - size % TABLES
     for i in range(0, even, TABLES):
@@ -119,7 +110,7 @@ def _count(fields: U8s, size: int, tables: U32s) -> None:
         tables[fields[i]] += _U32(1)
 
 
-@_compiled
+@summing
 def _empty_into(tables: U32s, counts: I64s, row: int) -> None:
     for field in range(256):
         for table in range(TABLES):
@@ -127,13 +118,13 @@ def _empty_into(tables: U32s, counts: I64s, row: int) -> None:
             tables[256 * table + field] = _U32(0)
 
 
-@_compiled
+@summing
 def _widen_bf16(halves: U16s, start: int, size: int, block: U32s) -> None:
     for i in range(size):
         block[i] = _U32(_U32(halves[start + i]) << 16)
 
 
-@_compiled
+@summing
 def _widen_fp16(halves: U16s, start: int, size: int, block: U32s) -> None:
     """Without the sign, and without arithmetic on subnormals, which the training may have switched off."""
     for i in range(size):
@@ -144,13 +135,13 @@ def _widen_fp16(halves: U16s, start: int, size: int, block: U32s) -> None:
         block[i] = subnormal if half < 0x400 else (normal if half < 0x7C00 else infinite)
 
 
-@_compiled
+@summing
 def _multiply(bits: U32s, start: int, size: int, factor: F32, block: U32s) -> None:
     for i in range(size):
         block[i] = _bits_of(_value_of(bits[start + i]) * factor)
 
 
-@_compiled
+@summing
 def _block(words: U32s, halves: U16s, kind: int, start: int, size: int, factor: F32, block: U32s) -> tuple[U32s, int]:
     """Where the values of a block are as fp32, times the factor, and from which index on."""
     if kind == _FP32:
@@ -167,7 +158,7 @@ def _block(words: U32s, halves: U16s, kind: int, start: int, size: int, factor: 
     return block, 0
 
 
-@_compiled
+@summing
 def _row(
     words: U32s, halves: U16s, length: int, kind: int, factor: F32, block: U32s, fields: U8s, tables: U32s
 ) -> tuple[int, int, U32, float]:

@@ -6,11 +6,12 @@ registers convert; their sums are whole numbers below 2**53 and so the same in a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
-from numba import njit, types
+from numba import types
+
+from scalescope.numerics.compiled import exact, summing
 
 _U8s, _I64s, _F64s = types.CPointer(types.uint8), types.CPointer(types.int64), types.CPointer(types.float64)
 SIGNATURE = types.int64(
@@ -35,24 +36,12 @@ I64s: TypeAlias = Any
 F64s: TypeAlias = Any
 U64: TypeAlias = Any
 I32: TypeAlias = Any
-F = TypeVar("F", bound=Callable[..., Any])
 
 _I32, _U64 = np.int32, np.uint64
 _CLASSES = 3
 
 
-def _exact(function: F) -> F:
-    compiled: Any = njit(error_model="numpy", boundscheck=False)(function)
-    return compiled  # type: ignore[no-any-return]
-
-
-def _summing(function: F) -> F:
-    """In any order, in as many lanes as the machine has: of whole numbers it is the same."""
-    compiled: Any = njit(error_model="numpy", boundscheck=False, fastmath={"reassoc"})(function)
-    return compiled  # type: ignore[no-any-return]
-
-
-@_exact
+@exact
 def _word(raw: U8s, at: int, apart: int) -> U64:
     """Eight bytes, the lowest first, so far apart."""
     found = _U64(0)
@@ -61,12 +50,12 @@ def _word(raw: U8s, at: int, apart: int) -> U64:
     return found
 
 
-@_exact
+@exact
 def _half(raw: U8s, at: int, apart: int) -> I32:
     return _I32(raw[at]) | _I32(_I32(raw[at + apart]) << _I32(8))
 
 
-@_exact
+@exact
 def _row(raw: U8s, at: int, apart: int, width: int, size: int, counts: F64s, to: int) -> bool:
     """Counts of one row; whether none is negative, as those of the largest width can be."""
     signs = np.int64(0)
@@ -88,7 +77,7 @@ def _row(raw: U8s, at: int, apart: int, width: int, size: int, counts: F64s, to:
     return bool(signs >= 0)
 
 
-@_summing
+@summing
 def _sum(values: F64s, at: int, size: int) -> float:
     total = 0.0
     for i in range(at, at + size):
@@ -96,7 +85,7 @@ def _sum(values: F64s, at: int, size: int) -> float:
     return total
 
 
-@_exact
+@exact
 def _zero(values: F64s, at: int, size: int) -> None:
     for i in range(at, at + size):
         values[i] = 0.0

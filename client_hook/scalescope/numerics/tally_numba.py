@@ -7,11 +7,12 @@ must not be rounded twice, by adding 1.5 x 2**52 quanta and taking them away aga
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
-from numba import njit, types
+from numba import types
+
+from scalescope.numerics.compiled import exact, summing
 
 BLOCK = 1024
 
@@ -43,7 +44,6 @@ F64: TypeAlias = Any
 I64: TypeAlias = Any
 I32: TypeAlias = Any
 U32: TypeAlias = Any
-F = TypeVar("F", bound=Callable[..., Any])
 
 _U32, _I32 = np.uint32, np.int32
 _EXPONENT, _BIAS = 0x7FF, 1023
@@ -58,28 +58,17 @@ _POWER, _MEANT = 1, 2
 _BEYOND = _BIAS + 129
 
 
-def _exact(function: F) -> F:
-    compiled: Any = njit(error_model="numpy", boundscheck=False)(function)
-    return compiled  # type: ignore[no-any-return]
-
-
-def _summing(function: F) -> F:
-    """In another order, in as many lanes as the machine has."""
-    compiled: Any = njit(error_model="numpy", boundscheck=False, fastmath={"reassoc"})(function)
-    return compiled  # type: ignore[no-any-return]
-
-
-@_exact
+@exact
 def _bits_of(value: F64) -> I64:
     return np.float64(value).view(np.int64)
 
 
-@_exact
+@exact
 def _value_of(bits: I64) -> F64:
     return np.int64(bits).view(np.float64)
 
 
-@_exact
+@exact
 def _rounded(value: F64, fraction: int, least: int, largest: float) -> F64:
     """To a format with so many bits of fraction, that least exponent of a normal, and that largest finite value."""
     exponent = (_bits_of(value) >> 52) & _EXPONENT
@@ -93,12 +82,12 @@ def _rounded(value: F64, fraction: int, least: int, largest: float) -> F64:
     return nearest if abs(nearest) <= largest else np.copysign(np.inf, value)
 
 
-@_exact
+@exact
 def _word(value: F64) -> U32:
     return np.float32(value).view(np.uint32)
 
 
-@_exact
+@exact
 def _fp16(word: U32) -> I32:
     """The bits in fp16 of a value whose bits in fp32 these are. Any NaN becomes one."""
     magnitude = _U32(word & _SIGNLESS)
@@ -110,13 +99,13 @@ def _fp16(word: U32) -> I32:
     return _I32(found | ((word >> 16) & _U32(0x8000)))
 
 
-@_exact
+@exact
 def _bf16(word: U32) -> I32:
     rounded = _U32(_U32(word + _U32(0x7FFF) + ((word >> 16) & _U32(1))) >> 16)
     return _I32(rounded if (word & _SIGNLESS) <= _INFINITE else _U32(0x7FC0))
 
 
-@_exact
+@exact
 def _hold_fp16(wide: int, words: F32s, wides: F64s, start: int, size: int, held: I32s) -> None:
     if wide:
         for i in range(size):
@@ -126,7 +115,7 @@ def _hold_fp16(wide: int, words: F32s, wides: F64s, start: int, size: int, held:
             held[i] = _fp16(_word(words[start + i]))
 
 
-@_exact
+@exact
 def _hold_bf16(wide: int, words: F32s, wides: F64s, start: int, size: int, held: I32s) -> None:
     if wide:
         for i in range(size):
@@ -136,7 +125,7 @@ def _hold_bf16(wide: int, words: F32s, wides: F64s, start: int, size: int, held:
             held[i] = _bf16(_word(words[start + i]))
 
 
-@_exact
+@exact
 def _widen(wide: int, words: F32s, wides: F64s, start: int, size: int, out: F64s, at: int) -> None:
     if wide:
         for i in range(size):
@@ -146,7 +135,7 @@ def _widen(wide: int, words: F32s, wides: F64s, start: int, size: int, out: F64s
             out[at + i] = np.float64(words[start + i])
 
 
-@_summing
+@summing
 def _squares(values: F64s, at: int, size: int) -> float:
     total = 0.0
     for i in range(at, at + size):
@@ -154,7 +143,7 @@ def _squares(values: F64s, at: int, size: int) -> float:
     return total
 
 
-@_exact
+@exact
 def _of_gradient(gradient: U32s, start: int, size: int, moved: F64s) -> tuple[I32, I32]:
     known, unchanged = _I32(0), _I32(0)
     for i in range(size):
@@ -164,7 +153,7 @@ def _of_gradient(gradient: U32s, start: int, size: int, moved: F64s) -> tuple[I3
     return known, unchanged
 
 
-@_exact
+@exact
 def _aim(aims: F64s, start: int, size: int, scratch: I32s) -> I32:
     """Sign, exponent and kind of each intended update; returns how many are meant: neither zero nor not finite."""
     meant = _I32(0)
@@ -179,7 +168,7 @@ def _aim(aims: F64s, start: int, size: int, scratch: I32s) -> I32:
     return meant
 
 
-@_exact
+@exact
 def _absorbed(size: int, scratch: I32s, fraction: int, infinity: int, gap: int) -> int:
     """How many of the updates that are meant the weights would not feel; as changes_host has it."""
     found = 0
