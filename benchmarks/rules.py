@@ -1,5 +1,5 @@
-"""What rules cost: an update by the width of a window and by the length of the run, 500 rules on each of 50 runs, and
-a backtest over a million updates.
+"""What rules cost: an update by the width of a window and by the length of the run, 500 rules on each of 50 runs, a
+sample of 148 layers under the built-in rules, and a backtest over a million updates.
 
 Nothing is read or stored here: the updates are in memory. CPU time of one process, the least of the rounds.
 
@@ -13,14 +13,16 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import msgspec
 import numpy as np
 from scalescope_server.rules.alert import Alert, Transition
 from scalescope_server.rules.backtest import backtest
 from scalescope_server.rules.compiled import Compiled, compile_rule
 from scalescope_server.rules.evaluating import Evaluator
 from scalescope_server.rules.expression import Condition
+from scalescope_server.rules.pack import built_in
 from scalescope_server.rules.spec import Rule
-from scalescope_server.rules.stretch import Stretch, Told
+from scalescope_server.rules.stretch import Sampled, Stretch, Told
 from scalescope_server.rules.watch import Watch
 
 # As many as a backtest reads at once.
@@ -37,6 +39,7 @@ BACKTESTED = (
     "when zscore(loss, 500 steps) > 6",
 )
 RULES, RUNS = 500, 50
+LAYERS, SAMPLES, EVERY = 148, 1_000, 10
 
 
 def run_of(updates: int) -> Stretch:
@@ -148,6 +151,35 @@ def _sentences(count: int) -> list[str]:
     return [forms[index % len(forms)].format(n=2 + index // len(forms)) for index in range(count)]
 
 
+def layers_of(samples: int) -> Stretch:
+    """A run of which every tenth update is sampled, with all that the built-in rules ask of layers."""
+    random = np.random.default_rng(0)
+    names, at = tuple(f"blocks.{layer}.weight" for layer in range(LAYERS)), np.arange(0, samples * EVERY, EVERY)
+    measures = {measure for rule in built_in().rules for measure in compile_rule(rule).needs.measures}
+    known = np.ones((samples, LAYERS), np.bool_)
+    layers = {
+        measure: Sampled(names, at, random.integers(0, 4096, (samples, LAYERS)) / 4096, known)
+        for measure in sorted(measures)
+    }
+    return msgspec.structs.replace(run_of(samples * EVERY), layers=layers)
+
+
+def of_layers(rounds: int) -> None:
+    rules = [rule for rule in map(compile_rule, built_in().rules) if rule.needs.measures]
+    run = layers_of(SAMPLES)
+    print(f"\n{len(rules)} built-in rules over {LAYERS} layers; CPU milliseconds of a sample")
+    for updates in (EVERY, 100 * EVERY, len(run)):
+        parts = [run.part(start, start + updates) for start in range(0, len(run), updates)]
+        seconds = least(rounds, partial(_watch_all, rules, parts))
+        print(f"{updates:>6} updates at once: {1e3 * seconds / SAMPLES:>8.2f}")
+
+
+def _watch_all(rules: Sequence[Compiled], parts: Sequence[Stretch]) -> None:
+    watch = Watch(rules)
+    for part in parts:
+        watch.stretch(part, hear)
+
+
 def hear(_: int, alert: Alert, __: Transition) -> Alert:
     return alert
 
@@ -160,6 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     run = run_of(asked.updates)
     backtests(run, asked.rounds)
     many_rules(run)
+    of_layers(asked.rounds)
     by_width_and_length(run)
 
 

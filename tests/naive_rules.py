@@ -255,9 +255,14 @@ def _across(part: Any, values: dict[Any, float]) -> float | None:
     if not numbers:
         return None
     across: dict[str, Callable[[list[float]], float]] = {
-        "max": max, "min": min, "sum": sum, "median": statistics.median, "mean": lambda them: sum(them) / len(them),
+        "max": max, "min": min, "sum": _sum, "median": statistics.median, "mean": lambda them: _sum(them) / len(them),
     }  # fmt: skip
     return across[part.function](numbers)
+
+
+def _sum(values: Sequence[float]) -> float:
+    """The nearest float, where there is one."""
+    return float(sum(map(Fraction, values))) if all(map(math.isfinite, values)) else sum(values)
 
 
 def _log2(value: float) -> float:

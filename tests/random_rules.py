@@ -17,7 +17,7 @@ Key = TypeVar("Key")
 
 # Few values, so that series tie, repeat and turn; some that no sum of floats survives.
 NUMBERS = [0.0, 1.0, 2.0, 2.0, 3.0, -1.0, 0.1, 1e16, 1e-30, math.nan, math.inf, -math.inf]
-NAMES = ["a.weight", "a.bias", "b.weight"]
+NAMES = ["a.bias", "a.weight", "b.weight"]
 CODES = ["SCALE_THRASH", "SCALE_ZERO"]
 
 windows: SearchStrategy[tree.Duration] = st.one_of(

@@ -19,7 +19,7 @@ from scalescope_server.rules.ticks import Tick
 from scalescope_server.rules.verdict import Answer, Verdict
 
 from tests.naive_rules import Naive
-from tests.random_rules import any_condition, of_run, of_windows, ticks
+from tests.random_rules import any_condition, of_windows, ticks
 
 mosts = st.sampled_from([MOST_UPDATES, 5, 2])
 
@@ -62,7 +62,7 @@ def test_update_by_update_it_says_what_all_of_the_past_says(
 
 
 @settings(max_examples=60, deadline=None)
-@given(of_run, ticks(), st.lists(st.integers(1, 15)), st.booleans(), mosts)
+@given(any_condition, ticks(), st.lists(st.integers(1, 15)), st.booleans(), mosts)
 def test_by_columns_it_says_the_same_however_they_are_cut(
     condition: Condition, updates: list[Tick], lengths: list[int], one_between: bool, most: int
 ) -> None:

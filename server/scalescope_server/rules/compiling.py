@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import operator
-from functools import partial, singledispatch
+from functools import singledispatch
 from typing import Any
+
+import numpy as np
 
 from scalescope_server.rules.dependence import needs
 from scalescope_server.rules.expression import (
@@ -37,7 +38,7 @@ from scalescope_server.rules.expression import (
 )
 from scalescope_server.rules.signals.across import AcrossSignal, MatchingSignal
 from scalescope_server.rules.signals.conditions import Compared, Denied, Joined
-from scalescope_server.rules.signals.each import AppliedEach, JoinedEach
+from scalescope_server.rules.signals.each import AppliedEach, Each, JoinedEach
 from scalescope_server.rules.signals.pointwise import (
     ARITHMETIC,
     COMPARISONS,
@@ -49,18 +50,17 @@ from scalescope_server.rules.signals.pointwise import (
     Applied,
     Truth,
 )
-from scalescope_server.rules.signals.signal import Each, Signal
+from scalescope_server.rules.signals.signal import Signal
 from scalescope_server.rules.signals.told import (
-    DisagreementSignal,
     FindingSignal,
-    MeasuredSignal,
     NoUpdateSignal,
     NumberSignal,
-    RanksSignal,
     RunIsSignal,
     SeriesSignal,
 )
-from scalescope_server.rules.signals.windowed import Reach, Ruler, Windowed, WindowedEach
+from scalescope_server.rules.signals.told_each import DisagreementSignal, MeasuredSignal, RanksSignal
+from scalescope_server.rules.signals.windowed import Reach, Ruler, Windowed
+from scalescope_server.rules.signals.windowed_each import WindowedEach
 from scalescope_server.rules.windows.catalogue import COUNTED, OVER, Function
 
 Tree = Value | Condition
@@ -142,10 +142,7 @@ def _(tree: Arithmetic, program: Program) -> Signal | Each:
 
 @_make.register
 def _(tree: Over, program: Program) -> Signal | Each:
-    function = OVER[tree.function]
-    if tree.share is not None:
-        function = function._replace(window=partial(function.window, share=tree.share))
-    return _windowed(function, program, tree.of, tree.window)
+    return _windowed(OVER[tree.function].of(tree.share), program, tree.of, tree.window)
 
 
 @_make.register
@@ -174,7 +171,7 @@ def _(tree: Comparison, program: Program) -> Signal | Each:
     left, right = program.any(tree.left), program.any(tree.right)
     if isinstance(left, Signal) and isinstance(right, Signal):
         return Compared(tree.sign, left, right)
-    return AppliedEach(COMPARISONS[tree.sign].one, left, right)
+    return AppliedEach(COMPARISONS[tree.sign].many, left, right)
 
 
 @_make.register
@@ -196,7 +193,7 @@ def _(tree: RankDisagreement, program: Program) -> Signal:
 @_make.register
 def _(tree: Not, program: Program) -> Signal | Each:
     of = program.any(tree.of)
-    return Denied(of) if isinstance(of, Signal) else AppliedEach(operator.not_, of)
+    return Denied(of) if isinstance(of, Signal) else AppliedEach(np.logical_not, of)
 
 
 @_make.register
@@ -212,12 +209,12 @@ def _(tree: Or, program: Program) -> Signal | Each:
 def _applied(function: Applicable, program: Program, *trees: Tree) -> Signal | Each:
     operands = [program.any(tree) for tree in trees]
     of_run = [operand for operand in operands if isinstance(operand, Signal)]
-    return Applied(function, *of_run) if len(of_run) == len(operands) else AppliedEach(function.one, *operands)
+    return Applied(function, *of_run) if len(of_run) == len(operands) else AppliedEach(function.many, *operands)
 
 
 def _truth(function: Applicable, program: Program, tree: Tree) -> Signal | Each:
     of = program.any(tree)
-    return Truth(function, of) if isinstance(of, Signal) else AppliedEach(function.one, of)
+    return Truth(function, of) if isinstance(of, Signal) else AppliedEach(function.many, of)
 
 
 def _joined(settles: bool, program: Program, trees: tuple[Condition, ...]) -> Signal | Each:
@@ -230,7 +227,7 @@ def _windowed(function: Function, program: Program, tree: Tree, window: Duration
     of, reach = program.any(tree), program.reach(window)
     if isinstance(of, Signal):
         return Windowed(of, function.window(), reach, early=function.early, finite=function.finite)
-    return WindowedEach(of, function.window, reach, early=function.early, finite=function.finite)
+    return WindowedEach(of, function.columns, reach, early=function.early, finite=function.finite)
 
 
 @singledispatch

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from scalescope_server.rules.compiling import Program
 from scalescope_server.rules.expression import Condition
+from scalescope_server.rules.signals.each import Each
 from scalescope_server.rules.signals.signal import Now, Signal, Span
 from scalescope_server.rules.signals.told import NumberSignal
 from scalescope_server.rules.stretch import Stretch
@@ -24,18 +25,21 @@ ANSWERS = (Answer.DOES_NOT, Answer.HOLDS, Answer.NO_DATA)
 
 
 class Evaluator:
-    """``roots``: the signal of each condition, in their order. ``by_columns``: whether ``stretch`` may be used."""
+    """``roots``: the signal of each condition, in their order."""
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
         program = Program()
         self.roots: list[Signal] = [program.signal(condition) for condition in conditions]
-        self.by_columns = all(signal.by_columns for signal in program.order)
+        # Whether any signal has a row of values, one for each layer or rank.
+        self.has_rows = any(isinstance(signal, Each) for signal in program.order)
         self._order = program.order
         # A number is what it is from the first update on.
         self._ticking = [signal.tick for signal in program.order if not isinstance(signal, NumberSignal)]
         self._unseen = [signal for signal in program.order if isinstance(signal, NumberSignal)]
         self._timed = program.timed
         self._now = Now()
+        # Whether the last move was by a stretch that is not settled.
+        self._stretched = False
         self._last_step: int | None = None
 
     @property
@@ -45,6 +49,7 @@ class Evaluator:
 
     def tick(self, tick: Tick) -> None:
         """Move on by one update."""
+        self.settle()
         now = self._now
         # Steps that nobody told of count: a window of 200 steps is 200 attempted updates. Where an older start of the
         # trainer reaches beyond the first step of the next one, an update is at least one.
@@ -60,6 +65,7 @@ class Evaluator:
 
     def pulse(self, pulse: Pulse) -> None:
         """Move on in time alone."""
+        self.settle()
         now = self._now
         now.is_update, now.state = False, pulse.state
         now.silent_s = None if pulse.last_update_at is None else pulse.at - pulse.last_update_at
@@ -77,7 +83,15 @@ class Evaluator:
         now.place, now.at, self._last_step = int(place[-1]), float(span.at[-1]), int(stretch.step[-1])
         for signal in self._order:
             signal.over(span)
+        self._stretched = True
         self._rest()
+
+    def settle(self) -> None:
+        """Forget the updates of the last stretch: of what was said at them no more is asked."""
+        if self._stretched:
+            for signal in self._order:
+                signal.settle()
+        self._stretched = False
 
     def _rest(self) -> None:
         for number in self._unseen:

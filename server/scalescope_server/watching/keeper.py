@@ -19,7 +19,7 @@ from scalescope_server.watching.post import Post, grouped
 from scalescope_server.watching.stretches import Open, all_stretches, read_stretches
 
 # What is kept of lookouts, in layers of which they hold windows: one of 148 layers under the built-in rules takes
-# 7.3 MiB, so all of them some 1 GiB. One without layers counts as so many.
+# 10 MiB where every tenth update is sampled, so all of them some 1.3 GiB. One without layers counts as so many.
 MOST_LAYERS = 20_000
 LEAST_LAYERS = 16
 # A run that has not been judged for so long makes room for others. Among those that are at work the one that is one too

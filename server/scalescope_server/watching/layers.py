@@ -20,10 +20,17 @@ from scalescope_server.store.records import Listed, RunId, SampleBucket, TallyBu
 from scalescope_server.store.views import MAX_BUCKETS, MAX_CELLS
 from scalescope_server.tallies import PLANS, TallyMeasure
 
-# Step -> measure -> parameter or module -> value.
-ByStep = dict[int, dict[str, dict[str, float]]]
-
 Bucket = TypeVar("Bucket", SampleBucket, TallyBucket)
+
+
+class Measured(NamedTuple):
+    """A measure of the layers or modules ``names`` at ``steps``, int64[m], rising: ``values`` float64[m, n], NaN where
+    it is not known.
+    """
+
+    names: tuple[str, ...]
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
 
 
 class Span(NamedTuple):
@@ -35,8 +42,8 @@ class Span(NamedTuple):
     ranks: int
 
 
-def read_layers(reader: Reader, span: Span, measures: Collection[str]) -> ByStep:
-    """What ``measures`` were at the sampled steps of ``span``; what is not known of a row is left out.
+def read_layers(reader: Reader, span: Span, measures: Collection[str]) -> dict[str, Measured]:
+    """What ``measures`` were at the sampled steps of ``span``, of those that were sampled at any.
 
     A measure of updates is that of a tally where there is one, as in the layers' own pages.
     """
@@ -50,17 +57,22 @@ def read_layers(reader: Reader, span: Span, measures: Collection[str]) -> ByStep
     sampled = [SAMPLED[name] for name in SAMPLED if name in measures and name not in TALLIED]
     if sampled and "grad" in told:
         reading.sampled(told["grad"], sampled)
-    return reading.found
+    return {name: reading.measured(name) for name in reading.found}
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """Gathers in ``found`` what is stored at steps of ``span``."""
+    """Gathers in ``found`` what is stored at steps of ``span``: of each measure its rows, and their values by step."""
 
     reader: Reader
     span: Span
     listed: Listed
-    found: ByStep = field(default_factory=dict)
+    found: dict[str, tuple[Sequence[LayerRow], dict[int, NDArray[np.float64]]]] = field(default_factory=dict)
+
+    def measured(self, name: str) -> Measured:
+        rows, by_step = self.found[name]
+        steps = np.array(list(by_step), np.int64)
+        return Measured(tuple(row.name for row in rows), steps, np.array(list(by_step.values())))
 
     def sampled(self, steps: Sequence[int], measures: Sequence[MeasureName]) -> None:
         rows = computed_rows(self.listed.parameters)
@@ -90,9 +102,7 @@ class _Reading:
                 self._add(column[0].step, name, rows, PLANS[name].read(column, formats))
 
     def _add(self, step: int, name: str, rows: Sequence[LayerRow], values: NDArray[np.float64]) -> None:
-        known = np.flatnonzero(~np.isnan(values)).tolist()
-        listed = values.tolist()
-        self.found.setdefault(step, {})[name] = {rows[row].name: listed[row] for row in known}
+        self.found.setdefault(name, (rows, {}))[1][step] = values
 
 
 def _columns(

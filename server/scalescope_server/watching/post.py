@@ -93,7 +93,7 @@ class Post:
 
 
 def _layers_of(stretch: Stretch) -> int:
-    return max((len(told) for layers in stretch.layers.values() for told in layers.values()), default=0)
+    return max((len(sampled.names) for sampled in stretch.layers.values()), default=0)
 
 
 def _rest(alert: Alert, state: State, since: float | None, lasts: Duration | None, at: float) -> Iterable[float]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import reduce
 
+import numpy as np
+from numpy.typing import NDArray
+
 from scalescope_server.rules.dependence import Needs
-from scalescope_server.rules.stretch import Stretch, Told
+from scalescope_server.rules.stretch import Sampled, Stretch, Told
 from scalescope_server.store.judging import Position
 from scalescope_server.store.reader import Reader
 from scalescope_server.store.records import RunId
 from scalescope_server.store.ticks import Column, Updates, Wanted
-from scalescope_server.watching.layers import Span, read_layers
+from scalescope_server.watching.layers import Measured, Span, read_layers
 
 # Updates of one read: a few numbers each, so it stays small, and large enough that the reading costs little of it.
 PIECE = 8192
@@ -64,9 +67,8 @@ def _stretch(reader: Reader, run: RunId, needs: Needs, updates: Updates, ranks: 
     layers = {}
     if needs.measures:
         span = Span(run, int(updates.step[0]), int(updates.step[-1]), ranks)
-        by_step = read_layers(reader, span, needs.measures)
-        places = {step: place for place, step in enumerate(updates.step.tolist())} if by_step else {}
-        layers = {places[step]: told for step, told in by_step.items() if step in places}
+        measured = read_layers(reader, span, needs.measures)
+        layers = {name: _sampled(each, updates.step) for name, each in measured.items()}
     return Stretch(
         segment=updates.segments(),
         step=updates.step,
@@ -76,6 +78,14 @@ def _stretch(reader: Reader, run: RunId, needs: Needs, updates: Updates, ranks: 
         ranks={name: {rank: _told(column) for rank, column in by.items()} for name, by in updates.ranks.items()},
         findings=() if opened is None else opened(updates),
     )
+
+
+def _sampled(measured: Measured, steps: NDArray[np.int64]) -> Sampled:
+    """At those of ``steps``, rising, of which it tells."""
+    places = np.minimum(steps.searchsorted(measured.steps), len(steps) - 1)
+    there = steps[places] == measured.steps
+    values = measured.values[there]
+    return Sampled(measured.names, places[there], values, ~np.isnan(values))
 
 
 def _told(column: Column) -> Told:

@@ -1,65 +1,190 @@
-"""The same functions where there is a value for each layer, module or rank."""
+"""A value for each layer, module or rank, and the same functions of such values as of those of the run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any, NamedTuple, TypeAlias
 
-from scalescope_server.rules.signals.conditions import joined
-from scalescope_server.rules.signals.signal import Each, Key, Now, Signal
+import numpy as np
+from numpy.typing import NDArray
+
+from scalescope_server.rules.keys import Keys, merged
+from scalescope_server.rules.signals.rows import NOTHING, Rows
+from scalescope_server.rules.signals.signal import NO_EVIDENCE, Column, Evidence, Moving, Now, Signal, Span, unbounded
+from scalescope_server.rules.signals.told import NumberSignal
+
+
+class Each(Moving):
+    """A number or a truth for each layer, module or rank that has one.
+
+    ``rows``: what it was over the last stretch, or at the last tick, which is a stretch of one; until it is settled.
+    """
+
+    __slots__ = ("rows",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = NOTHING
+
+    def evidence(self, index: int | None) -> Evidence:
+        return NO_EVIDENCE
+
+    def settle(self) -> None:
+        self.rows = self.rows.last()
+
+    def rest(self) -> None:
+        """Nothing was told, and nothing moves it."""
+        self.rows = self.rows.last()
+        self.fresh = self.moved = False
+
+    def set(self, rows: Rows) -> None:
+        """Move on by ``rows``."""
+        self.rows = rows
+        self.moved = len(rows.at) > 1
+        self.fresh = bool(rows.fresh.any())
+
 
 Any_: TypeAlias = Signal | Each
 
 
-class AppliedEach(Each):
-    """A function of operands, of which some have a value for each: known for what all of those have.
+class _Held(NamedTuple):
+    """An operand at some updates: of each, [k, n], or of the run, [k, 1]. ``sure``: it is known and what it says."""
+
+    values: NDArray[Any]
+    known: NDArray[np.bool_]
+    sure: NDArray[np.bool_]
+
+
+class Together:
+    """Operands, of which some have a value for each, over the same updates: ``length`` of them."""
+
+    def __init__(self, operands: Sequence[Any_], length: int | None) -> None:
+        """``length`` None: at a tick."""
+        self.length = length or 1
+        self._operands = [operand if isinstance(operand, Each) else _column(operand, length) for operand in operands]
+        self._numbers = [isinstance(operand, NumberSignal) for operand in operands]
+        self._moments = np.zeros(self.length, np.bool_)
+        self._fresh = np.zeros(self.length, np.bool_)
+        for operand, is_number in zip(self._operands, self._numbers, strict=True):
+            if not is_number:
+                self._note(operand)
+        self.at = self._moments.nonzero()[0]
+        self.fresh = self._fresh[self.at]
+
+    def keys(self) -> list[Keys]:
+        """Those of operands that have any."""
+        return [operand.rows.keys for operand in self._operands if isinstance(operand, Each)]
+
+    def held(self, keys: Keys) -> list[_Held]:
+        """Each operand at ``at``."""
+        return [self._held(operand, keys) for operand in self._operands]
+
+    def _note(self, operand: Each | Column) -> None:
+        if isinstance(operand, Each):
+            rows = operand.rows
+            self._moments[rows.at[1:]] = True
+            self._fresh[rows.at[rows.told()]] = True
+            return
+        # What it was before is not asked: where it is the same, what rests on it comes out the same.
+        self._moments[0] = True
+        self._moments[1:] |= _differ(operand)
+        self._moments |= operand.fresh
+        self._fresh |= operand.fresh
+
+    def _held(self, operand: Each | Column, keys: Keys) -> _Held:
+        if isinstance(operand, Each):
+            rows = operand.rows.under(keys)
+            held = rows.holding(self.at)
+            return _Held(rows.values[held], rows.known[held], rows.known[held])
+        known = operand.known[self.at, None]
+        return _Held(operand.values[self.at, None], known, known & (operand.bound[self.at, None] == 0))
+
+
+def _column(signal: Signal, length: int | None) -> Column:
+    if length is not None and signal.column is not None:
+        return signal.column
+    value, fresh = signal.value, np.array([signal.fresh])
+    known = np.array([value is not None])
+    return Column(np.array([0.0 if value is None else value], np.float64), known, fresh, unbounded(1) + signal.bound)
+
+
+def _differ(column: Column) -> NDArray[np.bool_]:
+    """At which updates but the first it is not what it was before: bool[n - 1]."""
+    values, known, bound = column.values, column.known, column.bound
+    moved: NDArray[np.bool_] = values[1:] != values[:-1]
+    moved |= known[1:] != known[:-1]
+    moved |= bound[1:] != bound[:-1]
+    return moved
+
+
+class Combined(Each):
+    """What is worked out of several operands wherever one of them moves."""
+
+    __slots__ = ("_operands",)
+
+    def __init__(self, *operands: Any_) -> None:
+        super().__init__()
+        self._operands = operands
+
+    def tick(self, now: Now) -> None:
+        if any(operand.fresh or operand.moved for operand in self._operands):
+            self._move(None)
+        else:
+            self.rest()
+
+    def over(self, span: Span) -> None:
+        self._move(len(span))
+
+    def _move(self, length: int | None) -> None:
+        together = Together(self._operands, length)
+        self.set(self.rows.then(self._worked_out(together)))
+
+    def _worked_out(self, together: Together) -> Rows:
+        """At each moment of ``together``."""
+        raise NotImplementedError
+
+
+class AppliedEach(Combined):
+    """A function of operands: known for what all of those have that have a value for each.
 
     A value of the run as a whole is everyone's, where it is known and is what it says.
     """
 
-    __slots__ = ("_function", "_operands")
+    __slots__ = ("_function",)
 
-    def __init__(self, function: Callable[..., float], *operands: Any_) -> None:
-        super().__init__()
+    def __init__(self, function: Callable[..., NDArray[Any]], *operands: Any_) -> None:
+        super().__init__(*operands)
         self._function = function
-        self._operands = operands
 
-    def tick(self, now: Now) -> None:
-        self.fresh = any(operand.fresh for operand in self._operands)
-        self.moved = any(operand.moved for operand in self._operands)
-        if self.moved:
-            self.value = self._applied()
-
-    def _applied(self) -> dict[Key, float]:
-        everyones = [operand for operand in self._operands if isinstance(operand, Signal)]
-        if any(operand.value is None or operand.bound for operand in everyones):
-            return {}
-        return {key: self._function(*(_of(operand, key) for operand in self._operands)) for key in self._keys()}
-
-    def _keys(self) -> list[Key]:
-        first, *others = [operand.value for operand in self._operands if isinstance(operand, Each)]
-        return [key for key in first if all(key in other for other in others)]
+    def _worked_out(self, together: Together) -> Rows:
+        keys = together.keys()[0]
+        held = together.held(keys)
+        shape = (len(together.at), len(keys))
+        with np.errstate(all="ignore"):
+            values = self._function(*(operand.values for operand in held))
+        known = np.logical_and.reduce(np.broadcast_arrays(*(operand.sure for operand in held)))
+        values, known = np.broadcast_to(values, shape), np.broadcast_to(known, shape)
+        return Rows(keys, together.at, values.astype(np.float64), known, together.fresh)
 
 
-class JoinedEach(Each):
+class JoinedEach(Combined):
     """``and``, or ``or``, for each that any of the operands knows of."""
 
-    __slots__ = ("_operands", "_settles")
+    __slots__ = ("_settles",)
 
     def __init__(self, settles: bool, *operands: Any_) -> None:
-        super().__init__()
+        super().__init__(*operands)
         self._settles = settles
-        self._operands = operands
 
-    def tick(self, now: Now) -> None:
-        self.fresh = any(operand.fresh for operand in self._operands)
-        self.moved = any(operand.moved for operand in self._operands)
-        if not self.moved:
-            return
-        keys = {key: None for operand in self._operands if isinstance(operand, Each) for key in operand.value}
-        found = ((key, joined(self._settles, (_of(operand, key) for operand in self._operands))) for key in keys)
-        self.value = {key: value for key, value in found if value is not None}
-
-
-def _of(operand: Any_, key: Key) -> float | None:
-    return operand.value if isinstance(operand, Signal) else operand.value.get(key)
+    def _worked_out(self, together: Together) -> Rows:
+        keys = reduce(merged, together.keys())
+        held, shape = together.held(keys), (len(together.at), len(keys))
+        settled, known, heard_of = np.zeros(shape, np.bool_), np.ones(shape, np.bool_), np.zeros(shape, np.bool_)
+        for operand, mine in zip(self._operands, held, strict=True):
+            settled |= mine.known & ((mine.values != 0.0) == self._settles)
+            known &= mine.known
+            if isinstance(operand, Each):
+                heard_of |= mine.known
+        values = (settled == self._settles).astype(np.float64)
+        return Rows(keys, together.at, values, (settled | known) & heard_of, together.fresh)

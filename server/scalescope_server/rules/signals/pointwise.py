@@ -39,7 +39,8 @@ def divided(left: float, right: float) -> float:
 
 def _log2_of_many(values: NDArray[np.float64]) -> NDArray[np.float64]:
     # numpy's logarithm differs from Python's in the last bit, and a rule must not hold in one way alone.
-    return np.array([log2(value) for value in values.tolist()], np.float64)
+    logarithms = np.array([log2(value) for value in values.ravel().tolist()], np.float64)
+    return logarithms.reshape(values.shape)
 
 
 ARITHMETIC: dict[ArithmeticSign, Applicable] = {

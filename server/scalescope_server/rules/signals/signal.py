@@ -1,19 +1,19 @@
 """A signal: one value of the run at each update, or one for each layer, module or rank; or none that is known.
 
-It moves on by one update (``tick``) or, where it is of the run as a whole, by many at once (``stretch``); both leave it
-in the same state, and say the same of each update.
+It moves on by one update (``tick``) or by many at once (``over``); both leave it in the same state, and say the same of
+each update.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from scalescope_server.rules.keys import Key
 from scalescope_server.rules.stretch import Stretch
 from scalescope_server.rules.ticks import RunState
 
@@ -21,7 +21,6 @@ from scalescope_server.rules.ticks import RunState
 # training samples or logs less often, and an evaluator has to be restored from a bounded past.
 HOLD_UPDATES = 10_000
 
-Key = str | int
 # What a condition compared, and whose it is.
 Evidence = tuple[float | None, Key | None]
 NO_EVIDENCE: Evidence = (None, None)
@@ -72,11 +71,10 @@ class Moving:
     """What all signals have in common.
 
     ``fresh``: something that it rests on was told at this update; only then it enters a window. ``moved``: it may
-    differ from before. ``by_columns``: whether it can move on by a stretch.
+    differ from before.
     """
 
     __slots__ = ("fresh", "moved")
-    by_columns: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.fresh = False
@@ -87,8 +85,11 @@ class Moving:
         raise NotImplementedError
 
     def over(self, span: Span) -> None:
-        """Move on by all updates of ``span``; what it rests on has. Only where ``by_columns``."""
+        """Move on by all updates of ``span``; what it rests on has."""
         raise NotImplementedError
+
+    def settle(self) -> None:
+        """Forget the updates of the last stretch but what holds after it."""
 
     def evidence(self, index: int | None) -> Evidence:
         """At ``index`` of the last stretch, or after the last tick (None)."""
@@ -99,11 +100,10 @@ class Signal(Moving):
     """A number or a truth of the run as a whole.
 
     ``value``: None where it is not known. ``bound``: 0, it is what it says; 1, its window has not filled, and what it
-    says so far can only grow; -1, can only fall. ``column``: what it was over the last stretch, None after a tick.
+    says so far can only grow; -1, can only fall. ``column``: what it was over the last stretch, until it is settled.
     """
 
     __slots__ = ("bound", "column", "value")
-    by_columns: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,6 +123,9 @@ class Signal(Moving):
         self.bound = int(column.bound[last])
         self.moved = True
 
+    def settle(self) -> None:
+        self.column = None
+
     def at(self, index: int | None) -> float | None:
         """The value at ``index`` of the last stretch, or after the last tick (None)."""
         if index is None or self.column is None:
@@ -131,19 +134,6 @@ class Signal(Moving):
 
     def evidence(self, index: int | None) -> Evidence:
         return self.at(index), None
-
-
-class Each(Moving):
-    """A number or a truth for each layer, module or rank that has one."""
-
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.value: Mapping[Key, float] = {}
-
-    def evidence(self, index: int | None) -> Evidence:
-        return NO_EVIDENCE
 
 
 def columns_of(operands: Sequence[Signal]) -> list[Column]:

@@ -1,18 +1,13 @@
-"""The leaves: what a run tells of itself."""
+"""The leaves: what a run tells of itself as a whole."""
 
 from __future__ import annotations
-
-from collections import Counter
-from fnmatch import fnmatchcase
 
 import numpy as np
 
 from scalescope_server.rules.signals.signal import (
     HOLD_UPDATES,
     Column,
-    Each,
     Evidence,
-    Key,
     Now,
     Signal,
     Span,
@@ -151,84 +146,3 @@ class NoUpdateSignal(Signal):
 
     def evidence(self, index: int | None) -> Evidence:
         return self._silent_s, None
-
-
-class MeasuredSignal(Each):
-    """The values of the latest sample that has the measure, of the layers or modules whose name matches."""
-
-    __slots__ = ("_matches", "_measure", "_names", "_told_at", "_without")
-
-    def __init__(self, measure: str, names: str, without: str) -> None:
-        super().__init__()
-        self._measure = measure
-        self._names, self._without = names, without
-        self._matches: dict[str, bool] = {}
-        self._told_at = 0
-
-    def tick(self, now: Now) -> None:
-        told = now.layers.get(self._measure) if now.is_update and now.layers else None
-        self.fresh = self.moved = told is not None
-        if told is not None:
-            self.value, self._told_at = {name: value for name, value in told.items() if self._takes(name)}, now.place
-        elif self.value and now.place - self._told_at >= HOLD_UPDATES:
-            self.value, self.moved = {}, True
-
-    def _takes(self, name: str) -> bool:
-        known = self._matches.get(name)
-        if known is None:
-            known = fnmatchcase(name, self._names) and not (self._without and fnmatchcase(name, self._without))
-            self._matches[name] = known
-        return known
-
-
-class RanksSignal(Each):
-    """What ranks told of a series at the latest update at which any did."""
-
-    __slots__ = ("_name", "_told_at")
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self._name = name
-        self._told_at = 0
-
-    def tick(self, now: Now) -> None:
-        by_rank = now.ranks.get(self._name, {}) if now.is_update else {}
-        told: dict[Key, float] = {rank: float(value) for rank, value in by_rank.items() if value is not None}
-        self.fresh = self.moved = bool(told)
-        if told:
-            self.value, self._told_at = told, now.place
-        elif self.value and now.place - self._told_at >= HOLD_UPDATES:
-            self.value, self.moved = {}, True
-
-
-class DisagreementSignal(Signal):
-    """Whether ranks told different values of the latest update that two or more of them told."""
-
-    __slots__ = ("_of", "_rank", "_told_at")
-    by_columns = False
-
-    def __init__(self, of: Each) -> None:
-        super().__init__()
-        self._of = of
-        self._rank: Key | None = None
-        self._told_at = 0
-
-    def tick(self, now: Now) -> None:
-        self.fresh = self.moved = self._of.fresh and len(self._of.value) > 1
-        if self.fresh:
-            self._rank, self._told_at = _apart(self._of), now.place
-            self.value = self._rank is not None
-        elif self.value is not None and now.place - self._told_at >= HOLD_UPDATES:
-            self.value, self.moved = None, True
-
-    def evidence(self, index: int | None) -> Evidence:
-        return None if self._rank is None else self._of.value.get(self._rank), self._rank
-
-
-def _apart(of: Each) -> Key | None:
-    """The first rank whose value is not that of most; None where all are one. NaN is one with NaN."""
-    if len(set(of.value.values())) == 1:
-        return None
-    told = {rank: repr(value) for rank, value in of.value.items()}
-    ((most, count),) = Counter(told.values()).most_common(1)
-    return None if count == len(told) else next(rank for rank, value in told.items() if value != most)

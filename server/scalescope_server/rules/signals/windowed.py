@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalescope_server.rules.expression import MOST_UPDATES, Duration, Updates
-from scalescope_server.rules.signals.signal import Column, Each, Key, Moving, Now, Signal, Span, columns_of
+from scalescope_server.rules.signals.signal import Column, Moving, Now, Signal, Span, columns_of
 from scalescope_server.rules.windows import Window
 from scalescope_server.rules.windows.rates import Rate
 from scalescope_server.rules.windows.totals import Totals
+
+_FEW_KEYS = 64
 
 
 class Ruler:
@@ -48,7 +50,6 @@ class Reach(Moving):
     """
 
     __slots__ = ("_keys", "_most", "column", "full", "oldest", "ruler")
-    by_columns = True
 
     def __init__(self, ruler: Ruler) -> None:
         super().__init__()
@@ -60,9 +61,11 @@ class Reach(Moving):
         self.column: Reached | None = None
 
     def tick(self, now: Now) -> None:
-        if not now.is_update:
-            return
-        key, keys = self.ruler.key(now), self._keys
+        if now.is_update:
+            self._move(self.ruler.key(now))
+
+    def _move(self, key: float) -> None:
+        keys = self._keys
         keys.append(key)
         # Of updates at one time some may be too many: the others leave with them, and do not come back.
         self.oldest = oldest = max(
@@ -75,6 +78,18 @@ class Reach(Moving):
 
     def over(self, span: Span) -> None:
         keys = self.ruler.keys(span)
+        self.column = self._each(keys) if len(keys) < _FEW_KEYS else self._all(keys)
+
+    def _each(self, keys: NDArray[np.float64]) -> Reached:
+        """One by one: sooner than to look at all that the window holds, where that is much more."""
+        reached = []
+        for key in keys.tolist():
+            self._move(key)
+            reached.append((self.oldest, self.full))
+        oldest, full = zip(*reached, strict=True)
+        return Reached(np.array(oldest), np.array(full))
+
+    def _all(self, keys: NDArray[np.float64]) -> Reached:
         known = np.concatenate((np.array(self._keys, np.float64), keys))
         places = np.arange(len(self._keys), len(known))
         too_many = np.where(places >= self._most, known[np.maximum(places - self._most, 0)], self.oldest)
@@ -84,7 +99,10 @@ class Reach(Moving):
         full = (2.0 * reached >= self.ruler.width) | (places + 1 - first >= self._most)
         self._keys = deque(known[int(first[-1]) :].tolist())
         self.oldest, self.full = float(oldest[-1]), bool(full[-1])
-        self.column = Reached(oldest, full)
+        return Reached(oldest, full)
+
+    def settle(self) -> None:
+        self.column = None
 
 
 class _Telling(NamedTuple):
@@ -208,46 +226,3 @@ def _timed(window: Rate, key: float, value: float, oldest: float, at: float, ent
 
 def _rows(*columns: NDArray[Any]) -> Iterator[Any]:
     return zip(*(column.tolist() for column in columns), strict=True)
-
-
-class WindowedEach(Each):
-    """The same for each layer, module or rank: ``make`` makes its window. Before a window has filled it has no value,
-    unless ``early`` is 0.
-    """
-
-    __slots__ = ("_early", "_finite", "_make", "_newest", "_of", "_reach", "_windows")
-
-    def __init__(self, of: Each, make: Callable[[], Window], reach: Reach, *, early: int | None, finite: bool) -> None:
-        super().__init__()
-        self._of = of
-        self._make = make
-        self._reach = reach
-        self._early = early
-        self._finite = finite
-        self._windows: dict[Key, Window] = {}
-        self._newest = -math.inf
-
-    def tick(self, now: Now) -> None:
-        if not now.is_update:
-            return
-        key = self._reach.ruler.key(now)
-        if self._of.fresh:
-            results = ((name, self._told(name, key, value, now.at)) for name, value in self._of.value.items())
-            known = self._reach.full or self._early == 0
-            self.value = {name: value for name, value in results if value is not None and known}
-            self.fresh = self.moved = True
-            self._newest = key
-            return
-        self.fresh = self.moved = False
-        if self.value and self._newest <= self._reach.oldest:
-            self.value, self.moved = {}, True
-
-    def _told(self, name: Key, key: float, told: float, at: float) -> float | None:
-        window = self._windows.get(name)
-        if window is None:
-            window = self._windows[name] = self._make()
-        if self._finite and told - told != 0.0:
-            return window.slide(self._reach.oldest)
-        if isinstance(window, Rate):
-            window.at = at
-        return window.push(key, told, self._reach.oldest)
