@@ -1,4 +1,4 @@
-"""A long run and a short one in one SQLite database, filled through the store's own path and kept for the next time."""
+"""A long run and a short one in one SQLite database, stored and judged as a server does, and kept for the next time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from itertools import chain
 from pathlib import Path
 
 from scalescope.wire import Record
+from scalescope_server.judge_pass import Outcome, judge
 from scalescope_server.store.delivery import Batch
 from scalescope_server.store.engine import open_store
+from scalescope_server.watching.keeper import Keeper
+from scalescope_server.watching.pack import enter_pack
 
 from benchmarks.records import EVERY, Dictation, hello
 
@@ -22,7 +25,7 @@ SKIPPED = 0.54321
 NAMES = ("loss", "learning_rate", "train/accuracy", "train/tokens_seen")
 BATCH = 10_000
 # To be counted up where what is filled in changes.
-EDITION = 1
+EDITION = 2
 
 
 def skipped_step(updates: int) -> int:
@@ -41,6 +44,7 @@ def filled(long: int = LONG, short: int = SHORT) -> Path:
             leftover.unlink()
         for run, updates in (("short", short), ("long", long)):
             _fill(unfinished, run, updates)
+        _judge(unfinished, long + short)
         unfinished.rename(file)
     return file
 
@@ -52,6 +56,18 @@ def _fill(file: Path, run: str, updates: int) -> None:
             records = tuple(chain([say.layout()] if not first else [], _records(say, first, updates)))
             store.writer.append(Batch(hello(run), records, 1_000.0 + first, 0)).result()
     print(f"filled in {updates:,} updates in {time.perf_counter() - began:.0f} s", flush=True)
+
+
+def _judge(file: Path, updates: int) -> None:
+    """As a server does: one that is at work on the past answers pages more slowly."""
+    began = time.perf_counter()
+    with closing(open_store(str(file))) as store:
+        enter_pack(store.writer, time.time())
+        keeper = Keeper(store.reader, time.time)
+        for run in store.reader.unjudged():
+            while judge(store, run, None, keeper).outcome is Outcome.MORE:
+                pass
+    print(f"judged {updates:,} updates in {time.perf_counter() - began:.0f} s", flush=True)
 
 
 def _records(say: Dictation, first: int, updates: int) -> Iterator[Record]:
