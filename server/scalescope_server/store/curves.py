@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Select, bindparam, select
 from scalescope_server.store import tables
 from scalescope_server.store.derived import MERGED_SERIES
 from scalescope_server.store.levels import bucket_size, finest
+from scalescope_server.store.number_columns import read_columns
 from scalescope_server.store.pruned import is_pruned
 from scalescope_server.store.records import Series
 from scalescope_server.store.tables import ALL_RANKS, STEP_COLUMNS
@@ -83,22 +84,18 @@ def _rolled(
 ) -> dict[str, Series]:
     size, keys = bucket_size(level), _keys(connection, run, names)
     of_view = {"of_rank": rank, "of_level": level, "start": start // size, "end": (stop - 1) // size}
-    rows = connection.execute(_ROLLED, {**of_view, "of_series": sorted(keys.values())}).all() if keys else []
-    # Null becomes NaN; whole numbers below 2**53 are exact as float64.
-    columns = np.array([tuple(row) for row in rows], np.float64).reshape(-1, 9)
-    first = {key: np.searchsorted(columns[:, 0], [key, key + 1]) for key in keys.values()}
+    if not keys:
+        return _completed(names, {})
+    series, *columns = read_columns(connection, _ROLLED, {**of_view, "of_series": sorted(keys.values())})
+    first = {key: slice(*series.searchsorted([key, key + 1]).tolist()) for key in keys.values()}
     return _completed(
-        names, {name: _rolled_series(columns[slice(*first[key]), 1:], size) for name, key in keys.items()}
+        names, {name: _rolled_series([column[first[key]] for column in columns], size) for name, key in keys.items()}
     )
 
 
-def _rolled_series(columns: NDArray[np.float64], size: int) -> Series:
-    bucket, n, low, high, last, total, nan, inf = columns.T
-    total = np.where((n > 0) & np.isfinite(total), total, np.nan)
-    whole = np.int64
-    return Series(
-        bucket.astype(whole) * size, n.astype(whole), low, high, last, total, nan.astype(whole), inf.astype(whole)
-    )
+def _rolled_series(columns: Sequence[NDArray[Any]], size: int) -> Series:
+    bucket, n, low, high, last, total, nan, inf = columns
+    return Series(bucket * size, n, low, high, last, np.where((n > 0) & np.isfinite(total), total, np.nan), nan, inf)
 
 
 def _exact(
