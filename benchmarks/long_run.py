@@ -19,12 +19,14 @@ import json
 import sqlite3
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
+
+from scalescope_server.store.engine import open_store
 
 from benchmarks.long_runs import LONG, SHORT, filled, skipped_step
 from benchmarks.peers import PEERS, told_by
@@ -33,12 +35,12 @@ from benchmarks.serving import served
 # What a page of 1,400 pixels asks for.
 POINTS = "points=1200"
 LAYER = quote("h.3.attn.qkv.weight", safe="")
-VIEWS = {
-    "overview, all its series": f"figures?{POINTS}",
+# Drawn, as the pages ask for them.
+DRAWN = {
+    "overview, all its charts": f"figures?{POINTS}",
     "heat map of samples": f"figures/layers?measure=subnormal_share&{POINTS}",
     "heat map of tallies": f"figures/layers?measure=absorbed_share&{POINTS}",
     "a layer": f"figures/layers/{LAYER}?{POINTS}",
-    "four series, as numbers": "series?name=loss&name=scale&name=skipped&name=grad_norm&points=1200",
 }
 ZOOMS = (10_000, 1_000)
 
@@ -80,17 +82,25 @@ def ask(url: str, paths: Sequence[str], rounds: int) -> list[Answers]:
     return answers
 
 
-def compare(url: str, long: int, rounds: int) -> None:
+def views_of(file: Path) -> dict[str, str]:
+    """What is asked for: what the pages draw, and all series of the run as numbers."""
+    with closing(open_store(str(file))) as store:
+        names = store.reader.series_names("long")
+    asked = "&".join(f"name={quote(name, safe='')}" for name in names)
+    return {**DRAWN, f"its {len(names)} series, as numbers": f"series?{asked}&{POINTS}"}
+
+
+def compare(url: str, views: Mapping[str, str], long: int, rounds: int) -> None:
     """The views of both runs, and of the middle of the long one from near."""
     print(f"{'':28}{'long':>10}{'short':>10}{'ratio':>8}{'on the wire':>14}{'short':>10}")
-    for name, view in VIEWS.items():
+    for name, view in views.items():
         one, other = ask(url, [f"/api/runs/{run}/{view}" for run in ("long", "short")], rounds)
         times = f"{one.ms:>7.1f} ms{other.ms:>7.1f} ms{one.ms / other.ms:>8.2f}"
         print(f"  {name:26}{times}{one.wire / 1e3:>11.1f} kB{other.wire / 1e3:>7.1f} kB", flush=True)
     for width in ZOOMS:
         within = f"&from={long // 2}&to={long // 2 + width}"
-        answers = ask(url, [f"/api/runs/long/{view}{within}" for view in VIEWS.values()], rounds)
-        told = ", ".join(f"{name} {answer.ms:.1f} ms" for name, answer in zip(VIEWS, answers, strict=True))
+        answers = ask(url, [f"/api/runs/long/{view}{within}" for view in views.values()], rounds)
+        told = ", ".join(f"{name} {answer.ms:.1f} ms" for name, answer in zip(views, answers, strict=True))
         print(f"  {width:,} updates in its middle: {told}")
 
 
@@ -136,9 +146,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     chosen = parser.parse_args()
     file = filled(chosen.long, chosen.short)
+    views = views_of(file)
     print(f"a run of {chosen.long:,} updates, with a sample and two tallies every 10, beside one of {chosen.short:,}")
     with served(str(file)) as server:
-        compare(server.url, chosen.long, chosen.rounds)
+        server.settle()
+        compare(server.url, views, chosen.long, chosen.rounds)
         zooms = "; ".join(find_skip(server.url, chosen.long))
         print(f"  the update skipped at {skipped_step(chosen.long):,}, by updates in view: {zooms}")
         print(f"  the server holds {server.resident_mib():.0f} MiB")

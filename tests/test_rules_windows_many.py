@@ -17,7 +17,7 @@ from scalescope_server.rules.windows.catalogue import COUNTED, OVER, Function
 from scalescope_server.rules.windows.many import Pushed
 from scalescope_server.rules.windows.many_totals import quotients
 from scalescope_server.rules.windows.rates import Rate
-from scalescope_server.rules.windows.ring import Ring, Told
+from scalescope_server.rules.windows.ring import Entering, Ring
 
 COLUMNS = 3
 FUNCTIONS: dict[str, Function] = {
@@ -61,7 +61,7 @@ class Together:
         entered = np.array([[value is not None for value in row] for row in told])
         filled = np.array([[math.nan if value is None else value for value in row] for row in told])
         ring = self.ring
-        ring.push(Told(keys, 2.0 * keys, filled, entered))
+        ring.push(Entering(keys, 2.0 * keys, filled, entered))
         firsts = ring.first + ring.rows(ring.first, ring.stop).keys.searchsorted(oldest, side="right")
         found, known = self.many.push(Pushed(ring, oldest, firsts, entered))
         ring.first = int(firsts[-1])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from scalescope_server.rules.keys import Keys, merged
 from scalescope_server.rules.signals.rows import NOTHING, Rows
-from scalescope_server.rules.signals.signal import NO_EVIDENCE, Column, Evidence, Moving, Now, Signal, Span, unbounded
+from scalescope_server.rules.signals.signal import NO_EVIDENCE, Column, Evidence, Moving, Now, Signal, Span
 from scalescope_server.rules.signals.told import NumberSignal
 
 
@@ -57,20 +57,19 @@ class _Held(NamedTuple):
 
 
 class Together:
-    """Operands, of which some have a value for each, over the same updates: ``length`` of them."""
+    """Operands, of which some have a value for each, over the same ``length`` updates.
 
-    def __init__(self, operands: Sequence[Any_], length: int | None) -> None:
-        """``length`` None: at a tick."""
-        self.length = length or 1
-        self._operands = [operand if isinstance(operand, Each) else _column(operand, length) for operand in operands]
-        self._numbers = [isinstance(operand, NumberSignal) for operand in operands]
-        self._moments = np.zeros(self.length, np.bool_)
-        self._fresh = np.zeros(self.length, np.bool_)
-        for operand, is_number in zip(self._operands, self._numbers, strict=True):
-            if not is_number:
-                self._note(operand)
-        self.at = self._moments.nonzero()[0]
-        self.fresh = self._fresh[self.at]
+    ``at``: the updates at which any may have moved, intp[k]; ``fresh``: bool[k], at which of them any was told.
+    """
+
+    def __init__(self, operands: Sequence[Any_], length: int) -> None:
+        self._operands = [operand if isinstance(operand, Each) else _column(operand) for operand in operands]
+        moved, fresh = np.zeros(length, np.bool_), np.zeros(length, np.bool_)
+        for operand, seen in zip(operands, self._operands, strict=True):
+            if not isinstance(operand, NumberSignal):
+                _note(seen, moved, fresh)
+        self.at = moved.nonzero()[0]
+        self.fresh = fresh[self.at]
 
     def keys(self) -> list[Keys]:
         """Those of operands that have any."""
@@ -79,18 +78,6 @@ class Together:
     def held(self, keys: Keys) -> list[_Held]:
         """Each operand at ``at``."""
         return [self._held(operand, keys) for operand in self._operands]
-
-    def _note(self, operand: Each | Column) -> None:
-        if isinstance(operand, Each):
-            rows = operand.rows
-            self._moments[rows.at[1:]] = True
-            self._fresh[rows.at[rows.told()]] = True
-            return
-        # What it was before is not asked: where it is the same, what rests on it comes out the same.
-        self._moments[0] = True
-        self._moments[1:] |= _differ(operand)
-        self._moments |= operand.fresh
-        self._fresh |= operand.fresh
 
     def _held(self, operand: Each | Column, keys: Keys) -> _Held:
         if isinstance(operand, Each):
@@ -101,21 +88,28 @@ class Together:
         return _Held(operand.values[self.at, None], known, known & (operand.bound[self.at, None] == 0))
 
 
-def _column(signal: Signal, length: int | None) -> Column:
-    if length is not None and signal.column is not None:
+def _column(signal: Signal) -> Column:
+    """What it was over the last stretch; after a tick, a column of one."""
+    if signal.column is not None:
         return signal.column
-    value, fresh = signal.value, np.array([signal.fresh])
-    known = np.array([value is not None])
-    return Column(np.array([0.0 if value is None else value], np.float64), known, fresh, unbounded(1) + signal.bound)
+    value, known = signal.value, np.array([signal.value is not None])
+    values = np.array([0.0 if value is None else value], np.float64)
+    return Column(values, known, np.array([signal.fresh]), np.array([signal.bound], np.int8))
 
 
-def _differ(column: Column) -> NDArray[np.bool_]:
-    """At which updates but the first it is not what it was before: bool[n - 1]."""
-    values, known, bound = column.values, column.known, column.bound
-    moved: NDArray[np.bool_] = values[1:] != values[:-1]
-    moved |= known[1:] != known[:-1]
-    moved |= bound[1:] != bound[:-1]
-    return moved
+def _note(operand: Each | Column, moved: NDArray[np.bool_], fresh: NDArray[np.bool_]) -> None:
+    """Mark where it may have moved, and where it was told."""
+    if isinstance(operand, Each):
+        rows = operand.rows
+        moved[rows.at[1:]] = True
+        fresh[rows.at[rows.told()]] = True
+        return
+    # What it was before is not asked: where it is the same, what rests on it comes out the same.
+    moved[0] = True
+    for part in (operand.values, operand.known, operand.bound):
+        moved[1:] |= part[1:] != part[:-1]
+    moved |= operand.fresh
+    fresh |= operand.fresh
 
 
 class Combined(Each):
@@ -129,16 +123,15 @@ class Combined(Each):
 
     def tick(self, now: Now) -> None:
         if any(operand.fresh or operand.moved for operand in self._operands):
-            self._move(None)
+            self._move(1)
         else:
             self.rest()
 
     def over(self, span: Span) -> None:
         self._move(len(span))
 
-    def _move(self, length: int | None) -> None:
-        together = Together(self._operands, length)
-        self.set(self.rows.then(self._worked_out(together)))
+    def _move(self, length: int) -> None:
+        self.set(self.rows.then(self._worked_out(Together(self._operands, length))))
 
     def _worked_out(self, together: Together) -> Rows:
         """At each moment of ``together``."""

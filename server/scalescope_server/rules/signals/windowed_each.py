@@ -14,7 +14,7 @@ from scalescope_server.rules.signals.rows import Rows, any_of, lapsing
 from scalescope_server.rules.signals.signal import Now, Span
 from scalescope_server.rules.signals.windowed import Reach, Reached
 from scalescope_server.rules.windows.many import Many, Pushed, Said
-from scalescope_server.rules.windows.ring import Ring, Told
+from scalescope_server.rules.windows.ring import Entering, Ring
 
 # So many values are looked at at once: a sum takes some twenty times their memory meanwhile.
 MOST_CELLS = 1 << 17
@@ -61,7 +61,7 @@ class WindowedEach(Each):
         told = of.told()
         places, values, known = of.at[told], of.values[told], of.known[told]
         entered = known & np.isfinite(values) if self._finite else known
-        said, has = self._push(Told(keys[places], at[places], values, entered), reached.oldest[places], known)
+        said, has = self._push(Entering(keys[places], at[places], values, entered), reached.oldest[places], known)
         has &= known
         if self._early != 0:
             has &= reached.full[places, None]
@@ -70,7 +70,7 @@ class WindowedEach(Each):
         self.set(lapsing(rows, newest, reached.oldest))
         self._newest = float(newest[-1])
 
-    def _push(self, told: Told, oldest: NDArray[np.float64], asked: NDArray[np.bool_]) -> Said:
+    def _push(self, told: Entering, oldest: NDArray[np.float64], asked: NDArray[np.bool_]) -> Said:
         """What the window says after each row, where it is ``asked``."""
         ring, found, has = self._ring, np.zeros(asked.shape), np.zeros(asked.shape, np.bool_)
         size = max(MOST_CELLS // max(len(self._keys), 1), 1)
@@ -92,4 +92,4 @@ class WindowedEach(Each):
         rows = Rows(self._keys, np.arange(len(kept.keys)), kept.values, kept.entered, any_of(kept.entered)).under(keys)
         self._keys, self._ring, self._many = keys, Ring(len(keys)), self._make(len(keys))
         none_left = np.full(len(kept.keys), -np.inf)
-        self._push(Told(kept.keys, kept.at, rows.values, rows.known), none_left, rows.known)
+        self._push(Entering(kept.keys, kept.at, rows.values, rows.known), none_left, rows.known)

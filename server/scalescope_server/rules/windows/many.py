@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from scalescope_server.rules.windows import Window
 from scalescope_server.rules.windows.rates import Rate
-from scalescope_server.rules.windows.ring import Ring, Told
+from scalescope_server.rules.windows.ring import Entering, Ring
 
 
 class Pushed(NamedTuple):
@@ -34,10 +34,10 @@ class Pushed(NamedTuple):
         return self.ring.stop - len(self.firsts)
 
     @property
-    def rows(self) -> Told:
+    def rows(self) -> Entering:
         return self.ring.rows(self.start, self.ring.stop)
 
-    def running(self, before: NDArray[Any], of: Callable[[Told], NDArray[Any]]) -> NDArray[Any]:
+    def running(self, before: NDArray[Any], of: Callable[[Entering], NDArray[Any]]) -> NDArray[Any]:
         """The sum over the rows of the window of what is made ``of`` each, after each of the m: [m, ...]. ``before``:
         what it was.
         """
@@ -104,7 +104,7 @@ class Held(Counting):
         self._held = np.zeros(columns)
 
     def _values(self, pushed: Pushed) -> NDArray[np.float64]:
-        held = pushed.running(self._held, Told.filled)
+        held = pushed.running(self._held, Entering.filled)
         self._held = held[-1].copy()
         return held
 
@@ -150,11 +150,11 @@ class Largest(Counting):
         # A zero has no sign: which one it had would depend on what has left.
         return self._sign * found + 0.0
 
-    def _front_of(self, told: Told) -> NDArray[np.float64]:
+    def _front_of(self, told: Entering) -> NDArray[np.float64]:
         """The largest from each row on: float64[m, n]."""
         return np.maximum.accumulate(self._signed(told)[::-1], axis=0)[::-1]
 
-    def _signed(self, told: Told) -> NDArray[np.float64]:
+    def _signed(self, told: Entering) -> NDArray[np.float64]:
         return np.where(told.entered, self._sign * told.values, -np.inf)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from scalescope_server.rules.windows.exact import quotient
 from scalescope_server.rules.windows.many import Counting, Pushed
-from scalescope_server.rules.windows.ring import Told
+from scalescope_server.rules.windows.ring import Entering
 
 DIGIT_BITS = 32
 MANTISSA_BITS = 53
@@ -66,7 +66,7 @@ class Sums(Counting):
             self._digits = np.pad(self._digits, ((0, 0), (below, above)))
             self._low -= below * DIGIT_BITS
 
-    def _digits_of(self, told: Told) -> Digits:
+    def _digits_of(self, told: Entering) -> Digits:
         """int64[m, n, d]."""
         values = told.filled()
         found = np.zeros((*values.shape, self._digits.shape[1]), np.int64)
@@ -142,7 +142,7 @@ def _nearest(digits: Digits, rest: NDArray[np.int64], low: int) -> NDArray[np.fl
     top = digits.shape[-1] - 1 - there[..., ::-1].argmax(axis=-1)
     top = np.maximum(top, 2)
     first, second, third = (
-        np.take_along_axis(digits, (top - below)[..., None], axis=-1)[..., 0].astype(np.uint64) for below in range(3)
+        np.take_along_axis(digits, (top - place)[..., None], axis=-1)[..., 0].astype(np.uint64) for place in range(3)
     )
     below = ((there.argmax(axis=-1) < top - 2) & there.any(axis=-1)) | (rest > 0)
     # Shifted so that the highest bit of 64 is set; what is cut off sets the lowest, and the cast rounds it.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 _FIRST_ROWS = 16
 
 
-class Told(NamedTuple):
+class Entering(NamedTuple):
     """Rows of n columns: ``keys``, ``at`` float64[m]; ``values`` float64[m, n]; ``entered`` bool[m, n], which of them
     are in the window, the others are free.
     """
@@ -20,8 +20,8 @@ class Told(NamedTuple):
     values: NDArray[np.float64]
     entered: NDArray[np.bool_]
 
-    def part(self, some: slice) -> Told:
-        return Told(self.keys[some], self.at[some], self.values[some], self.entered[some])
+    def part(self, some: slice) -> Entering:
+        return Entering(self.keys[some], self.at[some], self.values[some], self.entered[some])
 
     def filled(self) -> NDArray[np.float64]:
         """The values, 0 where none entered."""
@@ -39,11 +39,11 @@ class Ring:
         self._offset = 0
         self._rows = _room(_FIRST_ROWS, columns)
 
-    def rows(self, start: int, stop: int) -> Told:
+    def rows(self, start: int, stop: int) -> Entering:
         """Those from ``start`` to before ``stop``: views, until something is pushed."""
         return self._rows.part(slice(start - self._offset, stop - self._offset))
 
-    def push(self, told: Told) -> None:
+    def push(self, told: Entering) -> None:
         """Take in rows."""
         stop = self.stop + len(told.keys)
         if stop - self._offset > len(self._rows.keys):
@@ -58,10 +58,10 @@ class Ring:
         self._put(kept, 0)
         self._offset = self.first
 
-    def _put(self, told: Told, place: int) -> None:
+    def _put(self, told: Entering, place: int) -> None:
         for mine, new in zip(self._rows, told, strict=True):
             mine[place : place + len(new)] = new
 
 
-def _room(rows: int, columns: int) -> Told:
-    return Told(np.empty(rows), np.empty(rows), np.empty((rows, columns)), np.empty((rows, columns), np.bool_))
+def _room(rows: int, columns: int) -> Entering:
+    return Entering(np.empty(rows), np.empty(rows), np.empty((rows, columns)), np.empty((rows, columns), np.bool_))
