@@ -32,7 +32,8 @@ def test_dropped_records_are_put_on_record_before_the_end(tmp_path: Path) -> Non
     told = [json.loads(event.data) for event in events]
     assert {event.kind for event in events} == {"dropped"}
     assert [sum(each[name] for each in told) for name in ("messages", "steps")] == [dropped, dropped]
-    assert shelf.ledger.missing == dropped
+    # Each event takes its room from the oldest, which may be on its way to the server already.
+    assert dropped - len(events) <= shelf.ledger.missing <= dropped
 
 
 def test_what_the_end_itself_drops_is_told_before_it(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from scalescope_server.rules.windows import Window
 from scalescope_server.rules.windows.rates import Rate
 from scalescope_server.rules.windows.totals import Totals
 
+# So few are sooner added one by one than all that a window may hold is looked at.
 _FEW_KEYS = 64
 
 
@@ -81,7 +82,7 @@ class Reach(Moving):
         self.column = self._each(keys) if len(keys) < _FEW_KEYS else self._all(keys)
 
     def _each(self, keys: NDArray[np.float64]) -> Reached:
-        """One by one: sooner than to look at all that the window holds, where that is much more."""
+        """One by one."""
         reached = []
         for key in keys.tolist():
             self._move(key)
