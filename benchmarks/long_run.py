@@ -1,6 +1,6 @@
 """What the pages ask of a run of a million updates and a hundred thousand samples, beside one of ten thousand updates.
 
-Both are in one database, which is filled through the store's own path (a few minutes) and kept for the next time. A
+Both are in one database, which is filled and judged as a server does it (ten minutes) and kept for the next time. A
 server in a process of its own answers what the overview, the heat map and the page of a layer ask, of the long and the
 short run in turn; time is until the last byte, bytes are those on the wire, gzipped. The one update that was skipped
 must be in every view that its step lies in, from the whole run to a few updates. TensorBoard, MLflow and Trackio are
