@@ -47,7 +47,7 @@ class OfEach(Signal):
         picked = self._pick(rows)
         self._culprits = picked.culprits
         holding, fresh = rows.holding(np.arange(len(span))), np.zeros(len(span), np.bool_)
-        fresh[rows.at[rows.told()]] = True
+        fresh[rows.at[rows.fresh]] = True
         return Column(picked.values[holding], picked.known[holding], fresh, unbounded(len(span)))
 
     def settle(self) -> None:

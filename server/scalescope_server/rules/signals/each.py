@@ -102,7 +102,7 @@ def _note(operand: Each | Column, moved: NDArray[np.bool_], fresh: NDArray[np.bo
     if isinstance(operand, Each):
         rows = operand.rows
         moved[rows.at[1:]] = True
-        fresh[rows.at[rows.told()]] = True
+        fresh[rows.at[rows.fresh]] = True
         return
     # What it was before is not asked: where it is the same, what rests on it comes out the same.
     moved[0] = True

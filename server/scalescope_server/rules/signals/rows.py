@@ -29,10 +29,6 @@ class Rows(NamedTuple):
         """Which rows hold at the indices ``updates``: intp of their shape."""
         return self.at.searchsorted(updates, side="right") - 1
 
-    def told(self) -> NDArray[np.intp]:
-        """Which rows are fresh."""
-        return self.fresh.nonzero()[0]
-
     def any(self) -> NDArray[np.bool_]:
         """Of which rows anything is known: bool[k + 1]."""
         return any_of(self.known)

@@ -58,14 +58,13 @@ class WindowedEach(Each):
         """Over updates with these keys, at these times, at which the window has ``reached`` so far."""
         of = self._of.rows
         self._take_up(of.keys)
-        told = of.told()
-        places, values, known = of.at[told], of.values[told], of.known[told]
+        places, values, known = of.at[of.fresh], of.values[of.fresh], of.known[of.fresh]
         entered = known & np.isfinite(values) if self._finite else known
         said, has = self._push(Entering(keys[places], at[places], values, entered), reached.oldest[places], known)
         has &= known
         if self._early != 0:
             has &= reached.full[places, None]
-        rows = self.rows.then(Rows(of.keys, places, said, has, np.ones(len(told), np.bool_)))
+        rows = self.rows.then(Rows(of.keys, places, said, has, np.ones(len(places), np.bool_)))
         newest = np.concatenate(([self._newest], keys[places]))
         self.set(lapsing(rows, newest, reached.oldest))
         self._newest = float(newest[-1])

@@ -8,6 +8,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+from numpy.typing import NDArray
+
+# A float64 is an integer of so many bits, times a power of two.
+MANTISSA_BITS = 53
 # The finest power of two of an fp32 value, with room for its halves; finer ones make the scale finer.
 FIRST_BITS = 160
 
@@ -23,3 +28,11 @@ def quotient(numerator: int, denominator: int) -> float:
         return numerator / denominator
     except OverflowError:
         return math.inf if numerator > 0 else -math.inf
+
+
+def integers(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Integers of at most ``MANTISSA_BITS`` bits and exponents, of the shape of ``values``, which are finite: each is
+    its integer times two to its exponent.
+    """
+    parts, exponents = np.frexp(values)
+    return np.ldexp(parts, MANTISSA_BITS).astype(np.int64), exponents - MANTISSA_BITS

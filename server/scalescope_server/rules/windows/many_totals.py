@@ -11,12 +11,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from scalescope_server.rules.windows.exact import quotient
+from scalescope_server.rules.windows.exact import MANTISSA_BITS, integers, quotient
 from scalescope_server.rules.windows.many import Counting, Pushed
 from scalescope_server.rules.windows.ring import Entering
 
 DIGIT_BITS = 32
-MANTISSA_BITS = 53
+# The digits that an integer of 53 bits takes, wherever in the lowest it begins.
+_MANTISSA = 3
 # Digits below the finest bit: as many as a quotient takes to be rounded.
 _FRACTION = 3
 # Above the highest bit: for the sums, and for their sign.
@@ -40,6 +41,7 @@ class Sums(Counting):
         super().__init__(columns)
         self._low = 0
         self._digits = np.zeros((columns, 0), np.int64)
+        self._widen(np.ones(1))
 
     def _values(self, pushed: Pushed) -> NDArray[np.float64]:
         self._widen(pushed.rows.filled())
@@ -52,29 +54,21 @@ class Sums(Counting):
 
     def _widen(self, values: NDArray[np.float64]) -> None:
         """Have digits for ``values``."""
-        _, exponents = np.frexp(values[values != 0.0])
-        if not len(exponents):
-            return
-        low = (int(exponents.min()) - MANTISSA_BITS) // DIGIT_BITS - _FRACTION
-        high = int(exponents.max()) // DIGIT_BITS + 1 + _CARRIES
-        columns, digits = self._digits.shape
-        if not digits:
-            self._low, self._digits = low * DIGIT_BITS, np.zeros((columns, high - low), np.int64)
-            return
-        below, above = max(self._low // DIGIT_BITS - low, 0), max(high - self._low // DIGIT_BITS - digits, 0)
+        _, exponents = integers(values[values != 0.0])
+        # Without any they are those of a number near one.
+        lowest = int(exponents.min(initial=-MANTISSA_BITS)) // DIGIT_BITS - _FRACTION
+        highest = int(exponents.max(initial=-MANTISSA_BITS)) // DIGIT_BITS + _MANTISSA + _CARRIES
+        first, digits = self._low // DIGIT_BITS, self._digits.shape[1]
+        below, above = max(first - lowest, 0), max(highest - first - digits, 0)
         if below or above:
             self._digits = np.pad(self._digits, ((0, 0), (below, above)))
             self._low -= below * DIGIT_BITS
 
     def _digits_of(self, told: Entering) -> Digits:
         """int64[m, n, d]."""
-        values = told.filled()
-        found = np.zeros((*values.shape, self._digits.shape[1]), np.int64)
-        if not found.shape[-1]:
-            return found
-        parts, exponents = np.frexp(values)
-        whole = np.ldexp(parts, MANTISSA_BITS).astype(np.int64)
-        places = np.where(whole == 0, 0, exponents - MANTISSA_BITS - self._low)
+        whole, exponents = integers(told.filled())
+        found = np.zeros((*whole.shape, self._digits.shape[1]), np.int64)
+        places = np.where(whole == 0, 0, exponents - self._low)
         digit, shift = places >> 5, places & 31
         sign, size = np.sign(whole), np.abs(whole)
         lower, upper = (size & _DIGIT) << shift, (size >> DIGIT_BITS) << shift
@@ -99,8 +93,6 @@ def quotients(totals: Digits, divisors: NDArray[np.int64], low: int) -> NDArray[
     """The float nearest to each of ``totals``, int64[..., d], in digits that count ``2 ** (low + 32 k)``, divided by
     ``divisors``, int64[...], below 2^31.
     """
-    if not totals.shape[-1]:
-        return np.zeros(divisors.shape)
     digits = totals.copy()
     _carry(digits)
     negative = digits[..., -1] < 0

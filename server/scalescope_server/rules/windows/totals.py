@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalescope_server.rules.windows.exact import FIRST_BITS, finest_bit, quotient
-
-# A float64 is an integer of so many bits, times a power of two.
-MANTISSA_BITS = 53
+from scalescope_server.rules.windows.exact import FIRST_BITS, finest_bit, integers, quotient
 
 
 class Totals:
@@ -64,13 +61,12 @@ class Totals:
 
     def _numbers(self, values: NDArray[np.float64]) -> list[int]:
         """``values`` as integers of the scale, which is made fine enough for them."""
-        parts, exponents = np.frexp(values)
-        bits = MANTISSA_BITS - int(exponents.min(initial=0))
+        whole, exponents = integers(values)
+        bits = -int(exponents.min(initial=0))
         if bits > self._bits:
             self._refine(bits)
-        shifts = (exponents + (self._bits - MANTISSA_BITS)).tolist()
-        whole = np.ldexp(parts, MANTISSA_BITS).astype(np.int64).tolist()
-        return [number << shift for number, shift in zip(whole, shifts, strict=True)]
+        shifts = (exponents + self._bits).tolist()
+        return [number << shift for number, shift in zip(whole.tolist(), shifts, strict=True)]
 
     def _refine(self, bits: int) -> None:
         finer = bits - self._bits
