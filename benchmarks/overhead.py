@@ -1,7 +1,8 @@
 """What the hook adds to a whole training, at default settings and with a real server: goal, less than 1 %.
 
 Two trainings from one seed run in one process on one thread and take turns, block by block: with, without,
-without, with. One is watched. Each pair of blocks gives a ratio, of wall time and of the CPU time of the training's
+without, with. One is watched, and for the second half of the pairs the other one, since two that are alike can differ
+by where their memory lies. Each pair of blocks gives a ratio, of wall time and of the CPU time of the training's
 thread. Blocks in which gradients were sampled are told apart, and count as often as samples are taken: that is the
 line *in all*. What the hook's own thread takes of a CPU is told beside it; it runs during the blocks of both.
 
@@ -10,7 +11,7 @@ The one in the pairs is given that: two in turns would look like one that is twi
 
 ``--control`` watches neither: what the method itself finds where there is nothing to find.
 
-    python -m benchmarks.overhead [--pairs 120] [--seconds 150] [--only demo|gpt] [--control]
+    python -m benchmarks.overhead [--pairs 120] [--seconds 900] [--only demo|gpt] [--control]
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ LINK_THREAD = "scalescope-link"
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What is run: a block has ``block`` updates; the budget has settled within ``settling`` of them."""
+    """What is run: a block has ``block`` updates at most; the budget has settled within ``settling`` of them."""
 
     title: str
     make: Callable[[], Training]
@@ -49,6 +50,8 @@ COURSES = {
 }
 # So many updates come before the pairs: with it a sample falls into the middle of a block of ten.
 WARM_UP = 15
+# A block takes about so long where its updates are slow: the machine is not the same any more a few seconds later.
+BLOCK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +66,15 @@ class Pair:
         return self.watched[clock] / self.plain[clock] - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How many pairs of blocks, and seconds after which no more are begun."""
-
-    pairs: int
-    seconds: float
-
-
-def pairs_of(course: Course, plain: Training, watched: Training, scope: scalescope.Scope, bounds: Bounds) -> list[Pair]:
+def pairs_of(
+    block: int, plain: Training, watched: Training, scope: scalescope.Scope, *, most: int, until: float
+) -> list[Pair]:
+    """At most so many, and none is begun after that moment of ``time.monotonic``."""
     found: list[Pair] = []
-    began = time.monotonic()
-    while len(found) < bounds.pairs and time.monotonic() - began < bounds.seconds:
+    while len(found) < most and time.monotonic() < until:
         order = (watched, plain) if len(found) % 2 else (plain, watched)
         samples = scope.stats.sampled.updates
-        taken = {training: _timed(training, course.block) for training in order}
+        taken = {training: _timed(training, block) for training in order}
         found.append(Pair(taken[plain], taken[watched], scope.stats.sampled.updates > samples))
     return found
 
@@ -117,40 +114,56 @@ def settled(course: Course, url: str) -> int:
     return steps[-1] - steps[-2]
 
 
-def measure(course: Course, url: str, bounds: Bounds, *, control: bool) -> None:
-    every = 1 if control else settled(course, url)
-    plain, watched = course.make(), course.make()
-    with scalescope.Scope() if control else watching(watched, url, every) as scope:
-        for training in (plain, watched):
-            _timed(training, WARM_UP)
-        cpu = link_cpu_s()
-        pairs = pairs_of(course, plain, watched, scope, bounds)
-        link_s = link_cpu_s() - cpu
-        _tell(course, pairs, every, link_s, scope)
-    same = all(map(torch.equal, plain.losses, watched.losses))
-    print(f"  losses of both, {len(plain.losses)} updates: {'the same bit for bit' if same else 'NOT THE SAME'}")
+def measure(course: Course, url: str, most: int, seconds: float, *, control: bool) -> None:
+    every = None if control else settled(course, url)
+    one, other = course.make(), course.make()
+    update_s = _timed(one, WARM_UP)[0] / WARM_UP
+    _timed(other, WARM_UP)
+    block = max(1, min(course.block, round(BLOCK_S / update_s)))
+    pairs: list[Pair] = []
+    link_s, costs = 0.0, ""
+    for plain, watched in ((one, other), (other, one)):
+        with scalescope.Scope() if control else watching(watched, url, every) as scope:
+            for training in (plain, watched):
+                _timed(training, WARM_UP)
+            cpu = link_cpu_s()
+            until = time.monotonic() + seconds / 2
+            pairs += pairs_of(block, plain, watched, scope, most=most // 2, until=until)
+            link_s += link_cpu_s() - cpu
+            costs += _own_clock(scope)
+        watched.log = None
+    _tell(course, pairs, block, every, link_s)
+    print(costs, end="")
+    same = all(map(torch.equal, one.losses, other.losses))
+    print(f"  losses of both, {len(one.losses)} updates: {'the same bit for bit' if same else 'NOT THE SAME'}")
 
 
-def _tell(course: Course, pairs: list[Pair], every: int, link_s: float, scope: scalescope.Scope) -> None:
+def _tell(course: Course, pairs: list[Pair], block: int, every: int | None, link_s: float) -> None:
     plain_s = sum(pair.plain[0] for pair in pairs)
-    update_ms = 1e3 * plain_s / len(pairs) / course.block
-    print(f"{course.title}: {len(pairs)} pairs of {course.block} updates, {update_ms:.1f} ms each")
+    update_ms = 1e3 * plain_s / len(pairs) / block
+    what = f"one in {every} sampled" if every else "neither watched"
+    share = min(block / every, 1.0) if every else 0.0
+    print(f"{course.title}: {len(pairs)} pairs of {block} updates, {update_ms:.1f} ms each, {what}")
     for clock, name in enumerate(("wall time", "CPU time of the training's thread")):
         ordinary, sampled = ([pair.ratio(clock) for pair in pairs if pair.sampled is kind] for kind in (False, True))
-        print(f"  {name}, in all {mixed(ordinary, sampled, min(course.block / every, 1.0)).percent()}")
+        print(f"  {name}, in all {mixed(ordinary, sampled, share).percent()}")
         for kind, ratios in (("not sampled", ordinary), ("sampled", sampled)):
             if ratios:
                 print(f"    {len(ratios):3} pairs {kind:12} {median(ratios).percent()}")
     print(f"  the hook's own thread: {100 * link_s / (2 * plain_s):.2f} % of a CPU, over the blocks of both")
-    costs = scope.stats.unsampled.median_us, scope.stats.sampled.median_us
-    if None not in costs:
-        print(f"  by the hook's own clock {costs[0]:.0f} us, {costs[1]:.0f} us sampled, one in {every} updates")
+
+
+def _own_clock(scope: scalescope.Scope) -> str:
+    unsampled, sampled = scope.stats.unsampled.median_us, scope.stats.sampled.median_us
+    if unsampled is None or sampled is None:
+        return ""
+    return f"  by the hook's own clock {unsampled:.0f} us, {sampled:.0f} us sampled\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=120)
-    parser.add_argument("--seconds", type=float, default=150.0, help="for the pairs of each training, at most")
+    parser.add_argument("--seconds", type=float, default=900.0, help="for the pairs of each training, at most")
     parser.add_argument("--only", choices=COURSES)
     parser.add_argument("--control", action="store_true", help="watch neither")
     chosen = parser.parse_args()
@@ -159,7 +172,7 @@ def main() -> None:
         environ["SCALESCOPE_SPOOL"] = folder
         for name, course in COURSES.items():
             if chosen.only in (None, name):
-                measure(course, url, Bounds(chosen.pairs, chosen.seconds), control=chosen.control)
+                measure(course, url, chosen.pairs, chosen.seconds, control=chosen.control)
 
 
 if __name__ == "__main__":
