@@ -182,10 +182,11 @@ function numberText(value) {
  * @param {string[][]} rows
  */
 function tableElement(names, rows) {
+  const cells = rows.map((row) => row.map((text, i) => element("td", { "data-label": names[i] ?? "" }, text)));
   return element(
     "table",
-    {},
+    { class: "ledger" },
     element("thead", {}, element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name)))),
-    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((text) => element("td", {}, text))))),
+    element("tbody", {}, ...cells.map((row) => element("tr", {}, ...row))),
   );
 }

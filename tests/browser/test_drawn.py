@@ -88,6 +88,17 @@ def test_a_phone_never_scrolls_sideways(served: Served, page: Page, path: str) -
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+def test_on_a_phone_the_ledger_says_all_of_it_without_scrolling(served: Served, page: Page) -> None:
+    with served.trainer(hello()) as trainer:
+        deliver(trainer)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(served.url + RUN)
+    drawn(page, 59)
+    ledger = page.locator(".scroll", has=page.locator(".ledger"))
+    expect(ledger.get_by_role("cell", name="0 lost, 0 dropped")).to_be_visible()
+    assert ledger.evaluate("box => box.scrollWidth <= box.clientWidth")
+
+
 def test_charts_below_the_fold_are_drawn_before_the_reader_comes(served: Served, page: Page) -> None:
     with served.trainer(hello()) as trainer:
         deliver(trainer)
