@@ -29,6 +29,7 @@ from scalescope_server.figures.scale import scale_chart
 from scalescope_server.figures.series import series_chart
 from scalescope_server.figures.skip_rate import skip_rate_chart
 from scalescope_server.figures.walls import as_parts, compute_format, flush_wall, walls
+from scalescope_server.layer_rows import LayerMeasure
 
 from tests.figure_inputs import LOOK, event, parameter, sample, series, shown, table
 
@@ -237,6 +238,15 @@ def test_a_layer_keeps_its_place_in_forward_order_and_a_missing_sample_is_a_gap(
     assert [list(row) for row in figure.data[0].z] == [[50.0, None, 100.0], [0.0, None, 0.0]]
     assert figure.layout.yaxis.autorange == "reversed"
     assert rows == [("first", 1.0, 1.0), ("second", 0.0, 0.0)]
+
+
+@pytest.mark.parametrize("measure", ["zero_share", "nonfinite", "amax", "norm"])
+def test_a_map_of_nothing_but_zeros_says_so_in_words(measure: LayerMeasure) -> None:
+    nothing, _ = layers_chart(measure, shown([[0.0, np.nan], [0.0, 0.0]], "first", "second"), LOOK)
+    assert nothing.grain.endswith(" · 0 everywhere")
+    assert nothing.summary == "0 everywhere."
+    something, _ = layers_chart(measure, shown([[0.0, np.nan], [0.0, 1e-9]], "first", "second"), LOOK)
+    assert "everywhere" not in something.grain + something.summary
 
 
 def test_names_of_a_trainer_are_never_markup() -> None:

@@ -17,6 +17,8 @@ from scalescope_server.layer_rows import LayerMeasure
 
 # A row needs at least two pixels; more rows than this do not fit a screen, and a filter by name finds the rest.
 MAX_ROWS = 400
+# Of an empty map it is not plain whether nothing was measured or nothing found.
+NOTHING = "0 everywhere"
 # How the model itself is called, whose own name is empty.
 WHOLE_MODEL = "(the model)"
 
@@ -44,10 +46,11 @@ def layers_chart(
     plan, values = MEASURES[measure], measured.values
     if not np.isfinite(values).any():
         return _missing(measure, plan, look, missing), [(name, None, None) for name in measured.names]
+    told = (plan.meaning, column_grain(measured.grid, "all its samples together"))
     chart = Chart(
         name=measure,
         title=plan.title,
-        grain=f"{plan.meaning} · {column_grain(measured.grid, 'all its samples together')}",
+        grain=" · ".join((*told, NOTHING) if _is_nothing(values) else told),
         summary=_summary(plan, measured),
         missing=None,
         figure=_figure(plan, measured, look),
@@ -136,11 +139,17 @@ def _rows(plan: MeasurePlan, measured: Measured) -> list[Row]:
 
 
 def _summary(plan: MeasurePlan, measured: Measured) -> str:
+    shown = len(measured.names)
+    cut = f" The first {shown:,} of {measured.total:,} are shown." if measured.total > shown else ""
     finite = np.where(np.isfinite(measured.values), measured.values, np.nan)
+    if _is_nothing(measured.values):
+        return f"{NOTHING}.{cut}"
     place = int(np.nanargmin(finite) if plan.low else np.nanargmax(finite))
     row, column = np.unravel_index(place, finite.shape)
     value = float(finite[row, column])
     told = {"share": percent(value), "octaves": f"{value:.3g} octaves"}.get(plan.scale, f"{value:.3g}")
-    shown = len(measured.names)
-    cut = f" The first {shown:,} of {measured.total:,} are shown." if measured.total > shown else ""
     return f"{'Lowest' if plan.low else 'Highest'}: {told} in {label(measured.names[int(row)])}.{cut}"
+
+
+def _is_nothing(values: NDArray[np.float64]) -> bool:
+    return not np.nanmax(np.abs(values))
