@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scalescope_server.figures.chart import Look, log2_axis, share_axis
 from scalescope_server.figures.layers import layers_chart
 from scalescope_server.figures.plans import PLANS
 from scalescope_server.figures.series import series_chart
+from scalescope_server.figures.short_names import shortened
 
 from tests.figure_inputs import LOOK, series, shown
 
@@ -51,6 +54,40 @@ def test_a_phone_shows_which_block_a_layer_belongs_to() -> None:
     phone = Look(LOOK.palette, compact=True)
     figure: Any = layers_chart("zero_share", shown([[0.5], [0.5], [0.5]], *names), phone)[0].figure
     assert figure["layout"]["yaxis"]["ticktext"] == ["characters.weight", "b.11.norm1.weight", "b.11.bias"]
+
+
+GPT2 = [
+    "transformer.wte.weight",
+    "transformer.wpe.weight",
+    *(
+        f"transformer.h.{block}.{layer}.{own}"
+        for block in (0, 1, 11)
+        for layer in ("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj")
+        for own in ("weight", "bias")
+    ),
+    "transformer.ln_f.weight",
+]
+
+
+def test_shortened_names_of_different_layers_still_differ() -> None:
+    short = shortened(GPT2, 20)
+    assert len(set(short)) == len(GPT2)
+    assert max(map(len, short)) <= 20
+    assert short[:3] == ["t.wt.weight", "t.wp.weight", "t.h.0.ln_1.weight"]
+    assert "t.h.11.m.c_p.bias" in short
+    assert shortened(GPT2, 60) == GPT2
+
+
+PARTS = st.sampled_from(["a", "ab", "abc", "b", "ba", "0", "1", "12", "attn", "attn_norm"])
+
+
+@given(st.sets(st.lists(PARTS, min_size=1, max_size=4).map(".".join), min_size=1, max_size=12), st.integers(1, 12))
+def test_no_two_names_ever_become_one(names: set[str], limit: int) -> None:
+    short = shortened(sorted(names), limit)
+    assert len(set(short)) == len(names)
+    for name, cut in zip(sorted(names), short, strict=True):
+        assert all(map(str.startswith, name.split("."), cut.split(".")))
+        assert name.rpartition(".")[2] == cut.rpartition(".")[2]
 
 
 def test_layers_without_a_sample_are_still_named() -> None:

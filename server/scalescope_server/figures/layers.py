@@ -13,6 +13,7 @@ from scalescope_server.figures.chart import MONOSPACED, Chart, Json, Look, axis,
 from scalescope_server.figures.grid import Grid, column_grain
 from scalescope_server.figures.layer_colours import coloured
 from scalescope_server.figures.measures import MEASURES, MeasurePlan
+from scalescope_server.figures.short_names import shortened
 from scalescope_server.layer_rows import LayerMeasure
 
 # A row needs at least two pixels; more rows than this do not fit a screen, and a filter by name finds the rest.
@@ -76,7 +77,7 @@ def _missing(measure: LayerMeasure, plan: MeasurePlan, look: Look, why: str) -> 
 def _figure(plan: MeasurePlan, measured: Measured, look: Look) -> Json:
     names, grid = [label(name) for name in measured.names], measured.grid
     labels, widest = [plain(name) for name in names], 18 if look.compact else 34
-    short = [plain(name, widest) for name in _abbreviated(names, widest)]
+    short = [plain(name, widest) for name in shortened(names, widest)]
     shown = range(0, len(labels), max(1, -(-len(labels) // 40)))
     colours = coloured(plan.scale, measured.values, look)
     told = colours.pop("meta", {})
@@ -109,24 +110,6 @@ def _figure(plan: MeasurePlan, measured: Measured, look: Look) -> Json:
     frame = layout(look, y=y, left=max(left, 60), x=x)
     frame |= {"hovermode": "closest", "meta": {"names": list(measured.names)}}
     return {"data": [trace], "layout": frame}
-
-
-def _abbreviated(names: Sequence[str], limit: int) -> list[str]:
-    """``names`` with leading modules cut to their initials until they fit, as many in all of one outer module:
-    "b.0.norm1.weight", "b.0.qkv.bias". Numbers stay, since they tell which block it is.
-    """
-    depths: dict[str, int] = {}
-    for name in names:
-        needed = next((n for n in range(name.count(".")) if len(_initials(name, n)) <= limit), name.count("."))
-        outer = name.partition(".")[0]
-        depths[outer] = max(depths.get(outer, 0), needed)
-    return [_initials(name, depths[name.partition(".")[0]]) for name in names]
-
-
-def _initials(name: str, depth: int) -> str:
-    *modules, own = name.split(".")
-    cut = [part if part.isdecimal() else part[:1] for part in modules[:depth]]
-    return ".".join([*cut, *modules[depth:], own])
 
 
 def _rows(plan: MeasurePlan, measured: Measured) -> list[Row]:
