@@ -48,6 +48,8 @@ COURSES = {
     "demo": Course("the demo's model, 0.1 M parameters", characters, block=10, settling=700),
     "gpt": Course("28 M parameters", lambda: gpt(tokens=128), block=1, settling=140),
 }
+# So many tell how long an update takes.
+TRIED = 3
 # So many updates come before the pairs: with it a sample falls into the middle of a block of ten.
 WARM_UP = 15
 # A block takes about so long where its updates are slow: the machine is not the same any more a few seconds later.
@@ -117,8 +119,7 @@ def settled(course: Course, url: str) -> int:
 def measure(course: Course, url: str, most: int, seconds: float, *, control: bool) -> None:
     every = None if control else settled(course, url)
     one, other = course.make(), course.make()
-    update_s = _timed(one, WARM_UP)[0] / WARM_UP
-    _timed(other, WARM_UP)
+    update_s = min(_timed(training, TRIED)[0] for training in (one, other)) / TRIED
     block = max(1, min(course.block, round(BLOCK_S / update_s)))
     pairs: list[Pair] = []
     link_s, costs = 0.0, ""
