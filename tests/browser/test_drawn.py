@@ -35,6 +35,15 @@ def drawn(page: Page, step: int) -> None:
     page.locator(f'html[data-drawn-step="{step}"]').wait_for()
 
 
+def on_a_phone(served: Served, page: Page, *, height: int = 844) -> None:
+    """A run, its page on a small screen."""
+    with served.trainer(hello()) as trainer:
+        deliver(trainer)
+    page.set_viewport_size({"width": 390, "height": height})
+    page.goto(served.url + RUN)
+    drawn(page, 59)
+
+
 def axis(page: Page, chart: str) -> list[float]:
     """The time axis of a chart, as it is on the page; charts below the fold are drawn a moment after the others."""
     plot = page.locator(f'[data-chart="{chart}"] .plot')
@@ -89,33 +98,21 @@ def test_a_phone_never_scrolls_sideways(served: Served, page: Page, path: str) -
 
 
 def test_on_a_phone_the_ledger_says_all_of_it_without_scrolling(served: Served, page: Page) -> None:
-    with served.trainer(hello()) as trainer:
-        deliver(trainer)
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.goto(served.url + RUN)
-    drawn(page, 59)
+    on_a_phone(served, page)
     ledger = page.locator(".scroll", has=page.locator(".ledger"))
     expect(ledger.get_by_role("cell", name="0 lost, 0 dropped")).to_be_visible()
     assert ledger.evaluate("box => box.scrollWidth <= box.clientWidth")
 
 
 def test_charts_below_the_fold_are_drawn_before_the_reader_comes(served: Served, page: Page) -> None:
-    with served.trainer(hello()) as trainer:
-        deliver(trainer)
-    page.set_viewport_size({"width": 390, "height": 500})
-    page.goto(served.url + RUN)
-    drawn(page, 59)
+    on_a_phone(served, page, height=500)
     last = page.locator("article[data-chart]").last
     expect(last).not_to_be_in_viewport()
     expect(last.locator(".main-svg").first).to_be_attached()
 
 
 def test_how_long_a_trainer_is_silent_fits_a_phone(served: Served, page: Page) -> None:
-    with served.trainer(hello()) as trainer:
-        deliver(trainer)
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.goto(served.url + RUN)
-    drawn(page, 59)
+    on_a_phone(served, page)
     fits = "told => { told.textContent = 'trainer silent for 59 min'; return told.scrollWidth <= told.clientWidth; }"
     assert page.locator("#live span").evaluate(fits)
 
