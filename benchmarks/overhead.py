@@ -129,7 +129,7 @@ def measure(course: Course, url: str, most: int, seconds: float, *, control: boo
                 _timed(training, WARM_UP)
             cpu = link_cpu_s()
             until = time.monotonic() + seconds / 2
-            pairs += pairs_of(block, plain, watched, scope, most=most // 2, until=until)
+            pairs += pairs_of(block, plain, watched, scope, most=(most + 1) // 2, until=until)
             link_s += link_cpu_s() - cpu
             costs += _own_clock(scope)
         watched.log = None

@@ -124,9 +124,9 @@ def _rows(plan: MeasurePlan, measured: Measured) -> list[Row]:
 def _summary(plan: MeasurePlan, measured: Measured) -> str:
     shown = len(measured.names)
     cut = f" The first {shown:,} of {measured.total:,} are shown." if measured.total > shown else ""
-    finite = np.where(np.isfinite(measured.values), measured.values, np.nan)
     if _is_nothing(measured.values):
         return f"{NOTHING}.{cut}"
+    finite = np.where(np.isfinite(measured.values), measured.values, np.nan)
     place = int(np.nanargmin(finite) if plan.low else np.nanargmax(finite))
     row, column = np.unravel_index(place, finite.shape)
     value = float(finite[row, column])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
-# The modules that a part of a name lies in. Blocks that differ by their number alone are one place.
+# The modules that one lies in. Blocks that differ by their number alone are one place.
 Place = tuple[str, ...]
 
 
@@ -25,27 +26,34 @@ def shortened(names: Sequence[str], limit: int) -> list[str]:
 def _cut(name: str, depth: int, letters: dict[Place, dict[str, str]]) -> str:
     """``name`` with its first ``depth`` modules cut; the last part is its own and stays."""
     *modules, own = name.split(".")
-    cut = [part if part.isdecimal() else letters[place][part] for place, part in _places(modules[:depth])]
+    cut = [letters[place][module] for place, module in _places(modules[:depth])]
     return ".".join([*cut, *modules[depth:], own])
 
 
 def _letters(names: Iterable[str]) -> dict[Place, dict[str, str]]:
-    """What becomes of each part in its place."""
+    """What becomes of each module in its place."""
     beside: dict[Place, set[str]] = {}
     for name in names:
-        for place, part in _places(name.split(".")):
-            beside.setdefault(place, set()).add(part)
-    return {place: {part: _apart(part, parts - {part}) for part in parts} for place, parts in beside.items()}
+        for place, module in _places(name.split(".")[:-1]):
+            beside.setdefault(place, set()).add(module)
+    return {place: _apart(modules) for place, modules in beside.items()}
 
 
-def _apart(part: str, others: set[str]) -> str:
-    """The shortest beginning that no other has; all of it where another begins with it."""
-    beginnings = (part[:length] for length in range(1, len(part)))
-    return next((begin for begin in beginnings if not any(other.startswith(begin) for other in others)), part)
+def _apart(modules: set[str]) -> dict[str, str]:
+    """The shortest beginning of each that no other has; all of it where another begins with it, and of a number."""
+    shared = Counter(begin for module in modules for begin in _beginnings(module))
+    return {
+        module: module if module.isdecimal() else next((b for b in _beginnings(module) if shared[b] == 1), module)
+        for module in modules
+    }
 
 
-def _places(parts: Sequence[str]) -> Iterable[tuple[Place, str]]:
+def _beginnings(module: str) -> Iterable[str]:
+    return (module[:length] for length in range(1, len(module) + 1))
+
+
+def _places(modules: Sequence[str]) -> Iterable[tuple[Place, str]]:
     place: Place = ()
-    for part in parts:
-        yield place, part
-        place = (*place, "#" if part.isdecimal() else part)
+    for module in modules:
+        yield place, module
+        place = (*place, "#" if module.isdecimal() else module)
